@@ -1,0 +1,82 @@
+//! One error type for the engine, named by cause. Whoever reacts to an error reacts to [`Error::code`], never to its text.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, with the file, tensor or number that it went wrong with.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    /// No snapshot answers to this name.
+    #[error("no model is called {name}{hint}")]
+    ModelNotFound { name: String, hint: String },
+    /// A file of a snapshot is broken or contradicts another.
+    #[error("{}: {reason}", path.display())]
+    BadFile { path: PathBuf, reason: String },
+    /// The snapshot is whole, but this version cannot run it.
+    #[error("this model cannot be run: {0}")]
+    Unsupported(String),
+    /// Tensors that the architecture needs and the snapshot lacks, or the reverse, or with another shape.
+    #[error("the weights do not fit the architecture: {0}")]
+    Weights(String),
+    #[error("the prompt has {prompt} tokens and the context holds {limit}{hint}")]
+    ContextLength { prompt: usize, limit: usize, hint: String },
+    /// The request itself is wrong.
+    #[error("{0}")]
+    BadRequest(String),
+    #[error("the chat template failed: {0}")]
+    Template(String),
+    #[error("the tokenizer failed: {0}")]
+    Tokenizer(String),
+    #[error("the model's output is not a number: the weights or the arithmetic type do not suit each other")]
+    NonFinite,
+    #[error("cancelled")]
+    Cancelled,
+    #[error("another rMLX (process {pid}) holds the GPU on this machine{hint}")]
+    ClaimHeld { pid: String, hint: String },
+    /// MLX itself reported an error.
+    #[error("MLX: {0}")]
+    Mlx(String),
+    /// A panic, or a worker that is gone: a fault of this program.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
+        Self::Io { path: path.as_ref().into(), source }
+    }
+
+    pub fn bad_file(path: impl AsRef<Path>, reason: impl fmt::Display) -> Self {
+        Self::BadFile { path: path.as_ref().into(), reason: reason.to_string() }
+    }
+
+    /// A stable name for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "io",
+            Self::ModelNotFound { .. } => "model_not_found",
+            Self::BadFile { .. } => "bad_file",
+            Self::Unsupported(_) => "unsupported_model",
+            Self::Weights(_) => "bad_weights",
+            Self::ContextLength { .. } => "context_length_exceeded",
+            Self::BadRequest(_) => "invalid_request",
+            Self::Template(_) => "template",
+            Self::Tokenizer(_) => "tokenizer",
+            Self::NonFinite => "non_finite",
+            Self::Cancelled => "cancelled",
+            Self::ClaimHeld { .. } => "claim_held",
+            Self::Mlx(_) => "mlx",
+            Self::Internal(_) => "internal",
+        }
+    }
+}
+
+impl From<mlx::Error> for Error {
+    fn from(e: mlx::Error) -> Self {
+        Self::Mlx(e.to_string())
+    }
+}

@@ -1,0 +1,5 @@
+//! The rMLX engine: everything that works without a window. Start reading at `docs/architecture.md`.
+
+pub mod api;
+pub mod error;
+pub mod paths;

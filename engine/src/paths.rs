@@ -1,0 +1,26 @@
+//! Where rMLX keeps its state. Nothing is created here; whoever writes creates its folder.
+
+use std::env;
+use std::path::PathBuf;
+
+/// The state folder: `RMLX_HOME`, else the platform's place for an application's data.
+pub fn home() -> PathBuf {
+    if let Some(home) = env::var_os("RMLX_HOME").filter(|h| !h.is_empty()) {
+        return home.into();
+    }
+    let user = env::var_os("HOME").map_or_else(env::temp_dir, PathBuf::from);
+    if cfg!(target_os = "macos") {
+        user.join("Library/Application Support/rMLX")
+    } else {
+        env::var_os("XDG_DATA_HOME").filter(|d| !d.is_empty()).map_or_else(|| user.join(".local/share"), PathBuf::from).join("rmlx")
+    }
+}
+
+/// Snapshots that rMLX itself wrote (`rmlx import`).
+pub fn models() -> PathBuf {
+    home().join("models")
+}
+
+pub fn logs() -> PathBuf {
+    home().join("logs")
+}
