@@ -44,7 +44,10 @@ fn build() -> Result<(), String> {
     for needed in [&library, &mlx_c.join("mlx/c/mlx.h")] {
         println!("cargo:rerun-if-changed={}", needed.display());
         if !needed.exists() {
-            return Err(format!("{} is missing.\nRun scripts/setup (make build does), or set MLX_ROOT to an MLX {MLX_VERSION}.", needed.display()));
+            return Err(format!(
+                "{} is missing.\nRun scripts/setup (make build does), or set MLX_ROOT to an MLX {MLX_VERSION}.",
+                needed.display()
+            ));
         }
     }
     check_version(&include)?;
@@ -108,7 +111,10 @@ fn check_version(include: &Path) -> Result<(), String> {
     };
     let found = [part("MLX_VERSION_MAJOR"), part("MLX_VERSION_MINOR"), part("MLX_VERSION_PATCH")].join(".");
     if found != MLX_VERSION {
-        return Err(format!("{} is MLX {found}; rMLX is built against MLX {MLX_VERSION}.\nRun scripts/setup, or set MLX_ROOT to that version.", include.display()));
+        return Err(format!(
+            "{} is MLX {found}; rMLX is built against MLX {MLX_VERSION}.\nRun scripts/setup, or set MLX_ROOT to that version.",
+            include.display()
+        ));
     }
     Ok(())
 }

@@ -20,7 +20,10 @@ impl Message {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prompt {
     /// Rendered through the model's chat template. `variables` are handed to it (`enable_thinking`, ...).
-    Chat { messages: Vec<Message>, variables: serde_json::Map<String, Value> },
+    Chat {
+        messages: Vec<Message>,
+        variables: serde_json::Map<String, Value>,
+    },
     /// Tokenized as it is, with the special tokens that the tokenizer itself adds (a BOS, say).
     Text(String),
     Tokens(Vec<u32>),
@@ -125,13 +128,25 @@ pub struct ErrorInfo {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    Loading { stage: LoadStage, done: u64, total: u64 },
+    Loading {
+        stage: LoadStage,
+        done: u64,
+        total: u64,
+    },
     Loaded,
     /// Prompt tokens processed.
-    Prefill { done: usize, total: usize },
-    Text { delta: String },
+    Prefill {
+        done: usize,
+        total: usize,
+    },
+    Text {
+        delta: String,
+    },
     /// One per generated token, before or with its text; only when ids or log probabilities were asked for.
-    Token { id: u32, logprob: Option<TokenLogprob> },
+    Token {
+        id: u32,
+        logprob: Option<TokenLogprob>,
+    },
     Finished(Finished),
     Failed(ErrorInfo),
 }

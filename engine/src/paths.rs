@@ -12,7 +12,10 @@ pub fn home() -> PathBuf {
     if cfg!(target_os = "macos") {
         user.join("Library/Application Support/rMLX")
     } else {
-        env::var_os("XDG_DATA_HOME").filter(|d| !d.is_empty()).map_or_else(|| user.join(".local/share"), PathBuf::from).join("rmlx")
+        env::var_os("XDG_DATA_HOME")
+            .filter(|d| !d.is_empty())
+            .map_or_else(|| user.join(".local/share"), PathBuf::from)
+            .join("rmlx")
     }
 }
 

@@ -121,10 +121,7 @@ unsafe extern "C" {
     pub fn mlx_array_set_bool(arr: *mut mlx_array, val: bool) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_array_set_int(
-        arr: *mut mlx_array,
-        val: ::std::os::raw::c_int,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_array_set_int(arr: *mut mlx_array, val: ::std::os::raw::c_int) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_array_set_float32(arr: *mut mlx_array, val: f32) -> ::std::os::raw::c_int;
@@ -139,11 +136,7 @@ unsafe extern "C" {
     pub fn mlx_array_set_double(arr: *mut mlx_array, val: f64) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_array_set_complex(
-        arr: *mut mlx_array,
-        real_val: f32,
-        imag_val: f32,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_array_set_complex(arr: *mut mlx_array, real_val: f32, imag_val: f32) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_array_set_data(
@@ -215,10 +208,7 @@ unsafe extern "C" {
     pub fn mlx_array_item_float64(res: *mut f64, arr: mlx_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_array_item_complex64(
-        res: *mut mlx_complex64_t,
-        arr: mlx_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_array_item_complex64(res: *mut mlx_complex64_t, arr: mlx_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_array_data_bool(arr: mlx_array) -> *const bool;
@@ -281,10 +271,7 @@ unsafe extern "C" {
     pub fn mlx_map_string_to_array_new() -> mlx_map_string_to_array;
 }
 unsafe extern "C" {
-    pub fn mlx_map_string_to_array_set(
-        map: *mut mlx_map_string_to_array,
-        src: mlx_map_string_to_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_map_string_to_array_set(map: *mut mlx_map_string_to_array, src: mlx_map_string_to_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_map_string_to_array_free(map: mlx_map_string_to_array) -> ::std::os::raw::c_int;
@@ -311,14 +298,10 @@ pub struct mlx_map_string_to_array_iterator_ {
 }
 pub type mlx_map_string_to_array_iterator = mlx_map_string_to_array_iterator_;
 unsafe extern "C" {
-    pub fn mlx_map_string_to_array_iterator_new(
-        map: mlx_map_string_to_array,
-    ) -> mlx_map_string_to_array_iterator;
+    pub fn mlx_map_string_to_array_iterator_new(map: mlx_map_string_to_array) -> mlx_map_string_to_array_iterator;
 }
 unsafe extern "C" {
-    pub fn mlx_map_string_to_array_iterator_free(
-        it: mlx_map_string_to_array_iterator,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_map_string_to_array_iterator_free(it: mlx_map_string_to_array_iterator) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_map_string_to_array_iterator_next(
@@ -367,14 +350,10 @@ pub struct mlx_map_string_to_string_iterator_ {
 }
 pub type mlx_map_string_to_string_iterator = mlx_map_string_to_string_iterator_;
 unsafe extern "C" {
-    pub fn mlx_map_string_to_string_iterator_new(
-        map: mlx_map_string_to_string,
-    ) -> mlx_map_string_to_string_iterator;
+    pub fn mlx_map_string_to_string_iterator_new(map: mlx_map_string_to_string) -> mlx_map_string_to_string_iterator;
 }
 unsafe extern "C" {
-    pub fn mlx_map_string_to_string_iterator_free(
-        it: mlx_map_string_to_string_iterator,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_map_string_to_string_iterator_free(it: mlx_map_string_to_string_iterator) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_map_string_to_string_iterator_next(
@@ -434,16 +413,10 @@ unsafe extern "C" {
     pub fn mlx_device_equal(lhs: mlx_device, rhs: mlx_device) -> bool;
 }
 unsafe extern "C" {
-    pub fn mlx_device_get_index(
-        index: *mut ::std::os::raw::c_int,
-        dev: mlx_device,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_device_get_index(index: *mut ::std::os::raw::c_int, dev: mlx_device) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_device_get_type(
-        type_: *mut mlx_device_type,
-        dev: mlx_device,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_device_get_type(type_: *mut mlx_device_type, dev: mlx_device) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_get_default_device(dev: *mut mlx_device) -> ::std::os::raw::c_int;
@@ -455,10 +428,7 @@ unsafe extern "C" {
     pub fn mlx_device_is_available(avail: *mut bool, dev: mlx_device) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_device_count(
-        count: *mut ::std::os::raw::c_int,
-        type_: mlx_device_type,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_device_count(count: *mut ::std::os::raw::c_int, type_: mlx_device_type) -> ::std::os::raw::c_int;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -470,10 +440,7 @@ unsafe extern "C" {
     pub fn mlx_device_info_new() -> mlx_device_info;
 }
 unsafe extern "C" {
-    pub fn mlx_device_info_get(
-        info: *mut mlx_device_info,
-        dev: mlx_device,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_device_info_get(info: *mut mlx_device_info, dev: mlx_device) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_device_info_free(info: mlx_device_info) -> ::std::os::raw::c_int;
@@ -507,10 +474,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_device_info_get_keys(
-        keys: *mut mlx_vector_string,
-        info: mlx_device_info,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_device_info_get_keys(keys: *mut mlx_vector_string, info: mlx_device_info) -> ::std::os::raw::c_int;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -538,19 +502,13 @@ unsafe extern "C" {
     pub fn mlx_stream_thread_local_new(dev: mlx_device) -> mlx_stream_thread_local;
 }
 unsafe extern "C" {
-    pub fn mlx_stream_thread_local_set(
-        tls: *mut mlx_stream_thread_local,
-        src: mlx_stream_thread_local,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_stream_thread_local_set(tls: *mut mlx_stream_thread_local, src: mlx_stream_thread_local) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_stream_thread_local_free(tls: mlx_stream_thread_local) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_stream_from_thread_local(
-        res: *mut mlx_stream,
-        tls: mlx_stream_thread_local,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_stream_from_thread_local(res: *mut mlx_stream, tls: mlx_stream_thread_local) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_get_streams(res: *mut mlx_vector_stream) -> ::std::os::raw::c_int;
@@ -568,14 +526,10 @@ unsafe extern "C" {
     pub fn mlx_stream_equal(lhs: mlx_stream, rhs: mlx_stream) -> bool;
 }
 unsafe extern "C" {
-    pub fn mlx_stream_get_device(dev: *mut mlx_device, stream: mlx_stream)
-    -> ::std::os::raw::c_int;
+    pub fn mlx_stream_get_device(dev: *mut mlx_device, stream: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_stream_get_index(
-        index: *mut ::std::os::raw::c_int,
-        stream: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_stream_get_index(index: *mut ::std::os::raw::c_int, stream: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_synchronize(stream: mlx_stream) -> ::std::os::raw::c_int;
@@ -590,10 +544,7 @@ unsafe extern "C" {
     pub fn mlx_clear_streams() -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_get_default_stream(
-        stream: *mut mlx_stream,
-        dev: mlx_device,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_get_default_stream(stream: *mut mlx_stream, dev: mlx_device) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_set_default_stream(stream: mlx_stream) -> ::std::os::raw::c_int;
@@ -614,10 +565,7 @@ unsafe extern "C" {
     pub fn mlx_vector_array_new() -> mlx_vector_array;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_array_set(
-        vec: *mut mlx_vector_array,
-        src: mlx_vector_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_array_set(vec: *mut mlx_vector_array, src: mlx_vector_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_array_free(vec: mlx_vector_array) -> ::std::os::raw::c_int;
@@ -629,40 +577,22 @@ unsafe extern "C" {
     pub fn mlx_vector_array_new_value(val: mlx_array) -> mlx_vector_array;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_array_set_data(
-        vec: *mut mlx_vector_array,
-        data: *const mlx_array,
-        size: usize,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_array_set_data(vec: *mut mlx_vector_array, data: *const mlx_array, size: usize) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_array_set_value(
-        vec: *mut mlx_vector_array,
-        val: mlx_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_array_set_value(vec: *mut mlx_vector_array, val: mlx_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_array_append_data(
-        vec: mlx_vector_array,
-        data: *const mlx_array,
-        size: usize,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_array_append_data(vec: mlx_vector_array, data: *const mlx_array, size: usize) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_array_append_value(
-        vec: mlx_vector_array,
-        val: mlx_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_array_append_value(vec: mlx_vector_array, val: mlx_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_array_size(vec: mlx_vector_array) -> usize;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_array_get(
-        res: *mut mlx_array,
-        vec: mlx_vector_array,
-        idx: usize,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_array_get(res: *mut mlx_array, vec: mlx_vector_array, idx: usize) -> ::std::os::raw::c_int;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -674,19 +604,13 @@ unsafe extern "C" {
     pub fn mlx_vector_vector_array_new() -> mlx_vector_vector_array;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_vector_array_set(
-        vec: *mut mlx_vector_vector_array,
-        src: mlx_vector_vector_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_vector_array_set(vec: *mut mlx_vector_vector_array, src: mlx_vector_vector_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_vector_array_free(vec: mlx_vector_vector_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_vector_array_new_data(
-        data: *const mlx_vector_array,
-        size: usize,
-    ) -> mlx_vector_vector_array;
+    pub fn mlx_vector_vector_array_new_data(data: *const mlx_vector_array, size: usize) -> mlx_vector_vector_array;
 }
 unsafe extern "C" {
     pub fn mlx_vector_vector_array_new_value(val: mlx_vector_array) -> mlx_vector_vector_array;
@@ -699,10 +623,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_vector_array_set_value(
-        vec: *mut mlx_vector_vector_array,
-        val: mlx_vector_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_vector_array_set_value(vec: *mut mlx_vector_vector_array, val: mlx_vector_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_vector_array_append_data(
@@ -712,10 +633,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_vector_array_append_value(
-        vec: mlx_vector_vector_array,
-        val: mlx_vector_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_vector_array_append_value(vec: mlx_vector_vector_array, val: mlx_vector_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_vector_array_size(vec: mlx_vector_vector_array) -> usize;
@@ -737,17 +655,13 @@ unsafe extern "C" {
     pub fn mlx_vector_int_new() -> mlx_vector_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_int_set(
-        vec: *mut mlx_vector_int,
-        src: mlx_vector_int,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_int_set(vec: *mut mlx_vector_int, src: mlx_vector_int) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_int_free(vec: mlx_vector_int) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_int_new_data(data: *mut ::std::os::raw::c_int, size: usize)
-    -> mlx_vector_int;
+    pub fn mlx_vector_int_new_data(data: *mut ::std::os::raw::c_int, size: usize) -> mlx_vector_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_int_new_value(val: ::std::os::raw::c_int) -> mlx_vector_int;
@@ -760,10 +674,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_int_set_value(
-        vec: *mut mlx_vector_int,
-        val: ::std::os::raw::c_int,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_int_set_value(vec: *mut mlx_vector_int, val: ::std::os::raw::c_int) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_int_append_data(
@@ -773,20 +684,13 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_int_append_value(
-        vec: mlx_vector_int,
-        val: ::std::os::raw::c_int,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_int_append_value(vec: mlx_vector_int, val: ::std::os::raw::c_int) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_int_size(vec: mlx_vector_int) -> usize;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_int_get(
-        res: *mut ::std::os::raw::c_int,
-        vec: mlx_vector_int,
-        idx: usize,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_int_get(res: *mut ::std::os::raw::c_int, vec: mlx_vector_int, idx: usize) -> ::std::os::raw::c_int;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -797,19 +701,13 @@ unsafe extern "C" {
     pub fn mlx_vector_string_new() -> mlx_vector_string;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_string_set(
-        vec: *mut mlx_vector_string,
-        src: mlx_vector_string,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_string_set(vec: *mut mlx_vector_string, src: mlx_vector_string) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_string_free(vec: mlx_vector_string) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_string_new_data(
-        data: *mut *const ::std::os::raw::c_char,
-        size: usize,
-    ) -> mlx_vector_string;
+    pub fn mlx_vector_string_new_data(data: *mut *const ::std::os::raw::c_char, size: usize) -> mlx_vector_string;
 }
 unsafe extern "C" {
     pub fn mlx_vector_string_new_value(val: *const ::std::os::raw::c_char) -> mlx_vector_string;
@@ -822,10 +720,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_string_set_value(
-        vec: *mut mlx_vector_string,
-        val: *const ::std::os::raw::c_char,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_string_set_value(vec: *mut mlx_vector_string, val: *const ::std::os::raw::c_char) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_string_append_data(
@@ -835,10 +730,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_string_append_value(
-        vec: mlx_vector_string,
-        val: *const ::std::os::raw::c_char,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_string_append_value(vec: mlx_vector_string, val: *const ::std::os::raw::c_char) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_string_size(vec: mlx_vector_string) -> usize;
@@ -859,10 +751,7 @@ unsafe extern "C" {
     pub fn mlx_vector_stream_new() -> mlx_vector_stream;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_stream_set(
-        vec: *mut mlx_vector_stream,
-        src: mlx_vector_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_stream_set(vec: *mut mlx_vector_stream, src: mlx_vector_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_stream_free(vec: mlx_vector_stream) -> ::std::os::raw::c_int;
@@ -874,40 +763,23 @@ unsafe extern "C" {
     pub fn mlx_vector_stream_new_value(val: mlx_stream) -> mlx_vector_stream;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_stream_set_data(
-        vec: *mut mlx_vector_stream,
-        data: *const mlx_stream,
-        size: usize,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_stream_set_data(vec: *mut mlx_vector_stream, data: *const mlx_stream, size: usize)
+    -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_stream_set_value(
-        vec: *mut mlx_vector_stream,
-        val: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_stream_set_value(vec: *mut mlx_vector_stream, val: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_stream_append_data(
-        vec: mlx_vector_stream,
-        data: *const mlx_stream,
-        size: usize,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_stream_append_data(vec: mlx_vector_stream, data: *const mlx_stream, size: usize) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_stream_append_value(
-        vec: mlx_vector_stream,
-        val: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_stream_append_value(vec: mlx_vector_stream, val: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_vector_stream_size(vec: mlx_vector_stream) -> usize;
 }
 unsafe extern "C" {
-    pub fn mlx_vector_stream_get(
-        res: *mut mlx_stream,
-        vec: mlx_vector_stream,
-        idx: usize,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_vector_stream_get(res: *mut mlx_stream, vec: mlx_vector_stream, idx: usize) -> ::std::os::raw::c_int;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -924,10 +796,7 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn mlx_closure_new_func(
         fun: ::std::option::Option<
-            unsafe extern "C" fn(
-                arg1: *mut mlx_vector_array,
-                arg2: mlx_vector_array,
-            ) -> ::std::os::raw::c_int,
+            unsafe extern "C" fn(arg1: *mut mlx_vector_array, arg2: mlx_vector_array) -> ::std::os::raw::c_int,
         >,
     ) -> mlx_closure;
 }
@@ -948,17 +817,11 @@ unsafe extern "C" {
     pub fn mlx_closure_set(cls: *mut mlx_closure, src: mlx_closure) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_closure_apply(
-        res: *mut mlx_vector_array,
-        cls: mlx_closure,
-        input: mlx_vector_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_closure_apply(res: *mut mlx_vector_array, cls: mlx_closure, input: mlx_vector_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_closure_new_unary(
-        fun: ::std::option::Option<
-            unsafe extern "C" fn(arg1: *mut mlx_array, arg2: mlx_array) -> ::std::os::raw::c_int,
-        >,
+        fun: ::std::option::Option<unsafe extern "C" fn(arg1: *mut mlx_array, arg2: mlx_array) -> ::std::os::raw::c_int>,
     ) -> mlx_closure;
 }
 #[repr(C)]
@@ -999,10 +862,7 @@ unsafe extern "C" {
     ) -> mlx_closure_kwargs;
 }
 unsafe extern "C" {
-    pub fn mlx_closure_kwargs_set(
-        cls: *mut mlx_closure_kwargs,
-        src: mlx_closure_kwargs,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_closure_kwargs_set(cls: *mut mlx_closure_kwargs, src: mlx_closure_kwargs) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_closure_kwargs_apply(
@@ -1022,9 +882,7 @@ unsafe extern "C" {
     pub fn mlx_closure_value_and_grad_new() -> mlx_closure_value_and_grad;
 }
 unsafe extern "C" {
-    pub fn mlx_closure_value_and_grad_free(
-        cls: mlx_closure_value_and_grad,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_closure_value_and_grad_free(cls: mlx_closure_value_and_grad) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_closure_value_and_grad_new_func(
@@ -1105,10 +963,7 @@ unsafe extern "C" {
     ) -> mlx_closure_custom;
 }
 unsafe extern "C" {
-    pub fn mlx_closure_custom_set(
-        cls: *mut mlx_closure_custom,
-        src: mlx_closure_custom,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_closure_custom_set(cls: *mut mlx_closure_custom, src: mlx_closure_custom) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_closure_custom_apply(
@@ -1161,10 +1016,7 @@ unsafe extern "C" {
     ) -> mlx_closure_custom_jvp;
 }
 unsafe extern "C" {
-    pub fn mlx_closure_custom_jvp_set(
-        cls: *mut mlx_closure_custom_jvp,
-        src: mlx_closure_custom_jvp,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_closure_custom_jvp_set(cls: *mut mlx_closure_custom_jvp, src: mlx_closure_custom_jvp) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_closure_custom_jvp_apply(
@@ -1218,10 +1070,7 @@ unsafe extern "C" {
     ) -> mlx_closure_custom_vmap;
 }
 unsafe extern "C" {
-    pub fn mlx_closure_custom_vmap_set(
-        cls: *mut mlx_closure_custom_vmap,
-        src: mlx_closure_custom_vmap,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_closure_custom_vmap_set(cls: *mut mlx_closure_custom_vmap, src: mlx_closure_custom_vmap) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_closure_custom_vmap_apply(
@@ -1254,85 +1103,45 @@ pub type mlx_io_writer = mlx_io_writer_;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct mlx_io_vtable_ {
-    pub is_open:
-        ::std::option::Option<unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void) -> bool>,
-    pub good:
-        ::std::option::Option<unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void) -> bool>,
-    pub tell:
-        ::std::option::Option<unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void) -> usize>,
+    pub is_open: ::std::option::Option<unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void) -> bool>,
+    pub good: ::std::option::Option<unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void) -> bool>,
+    pub tell: ::std::option::Option<unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void) -> usize>,
     pub seek: ::std::option::Option<
-        unsafe extern "C" fn(
-            arg1: *mut ::std::os::raw::c_void,
-            off: i64,
-            whence: ::std::os::raw::c_int,
-        ) -> ::std::os::raw::c_int,
+        unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void, off: i64, whence: ::std::os::raw::c_int) -> ::std::os::raw::c_int,
     >,
     pub read: ::std::option::Option<
-        unsafe extern "C" fn(
-            arg1: *mut ::std::os::raw::c_void,
-            data: *mut ::std::os::raw::c_char,
-            n: usize,
-        ) -> usize,
+        unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void, data: *mut ::std::os::raw::c_char, n: usize) -> usize,
     >,
     pub read_at_offset: ::std::option::Option<
-        unsafe extern "C" fn(
-            arg1: *mut ::std::os::raw::c_void,
-            data: *mut ::std::os::raw::c_char,
-            n: usize,
-            off: usize,
-        ) -> usize,
+        unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void, data: *mut ::std::os::raw::c_char, n: usize, off: usize) -> usize,
     >,
     pub write: ::std::option::Option<
-        unsafe extern "C" fn(
-            arg1: *mut ::std::os::raw::c_void,
-            data: *const ::std::os::raw::c_char,
-            n: usize,
-        ) -> usize,
+        unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void, data: *const ::std::os::raw::c_char, n: usize) -> usize,
     >,
-    pub label: ::std::option::Option<
-        unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void) -> *const ::std::os::raw::c_char,
-    >,
+    pub label: ::std::option::Option<unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void) -> *const ::std::os::raw::c_char>,
     pub free: ::std::option::Option<unsafe extern "C" fn(arg1: *mut ::std::os::raw::c_void)>,
 }
 pub type mlx_io_vtable = mlx_io_vtable_;
 unsafe extern "C" {
-    pub fn mlx_io_reader_new(
-        desc: *mut ::std::os::raw::c_void,
-        vtable: mlx_io_vtable,
-    ) -> mlx_io_reader;
+    pub fn mlx_io_reader_new(desc: *mut ::std::os::raw::c_void, vtable: mlx_io_vtable) -> mlx_io_reader;
 }
 unsafe extern "C" {
-    pub fn mlx_io_reader_descriptor(
-        desc_: *mut *mut ::std::os::raw::c_void,
-        io: mlx_io_reader,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_io_reader_descriptor(desc_: *mut *mut ::std::os::raw::c_void, io: mlx_io_reader) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_io_reader_tostring(
-        str_: *mut mlx_string,
-        io: mlx_io_reader,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_io_reader_tostring(str_: *mut mlx_string, io: mlx_io_reader) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_io_reader_free(io: mlx_io_reader) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_io_writer_new(
-        desc: *mut ::std::os::raw::c_void,
-        vtable: mlx_io_vtable,
-    ) -> mlx_io_writer;
+    pub fn mlx_io_writer_new(desc: *mut ::std::os::raw::c_void, vtable: mlx_io_vtable) -> mlx_io_writer;
 }
 unsafe extern "C" {
-    pub fn mlx_io_writer_descriptor(
-        desc_: *mut *mut ::std::os::raw::c_void,
-        io: mlx_io_writer,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_io_writer_descriptor(desc_: *mut *mut ::std::os::raw::c_void, io: mlx_io_writer) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_io_writer_tostring(
-        str_: *mut mlx_string,
-        io: mlx_io_writer,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_io_writer_tostring(str_: *mut mlx_string, io: mlx_io_writer) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_io_writer_free(io: mlx_io_writer) -> ::std::os::raw::c_int;
@@ -1350,10 +1159,7 @@ unsafe extern "C" {
     pub fn mlx_io_gguf_free(io: mlx_io_gguf) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_io_gguf_get_keys(
-        keys: *mut mlx_vector_string,
-        io: mlx_io_gguf,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_io_gguf_get_keys(keys: *mut mlx_vector_string, io: mlx_io_gguf) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_io_gguf_get_array(
@@ -1405,11 +1211,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_io_gguf_set_array(
-        io: mlx_io_gguf,
-        key: *const ::std::os::raw::c_char,
-        arr: mlx_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_io_gguf_set_array(io: mlx_io_gguf, key: *const ::std::os::raw::c_char, arr: mlx_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_io_gguf_set_metadata_array(
@@ -1451,11 +1253,7 @@ unsafe extern "C" {
     pub fn mlx_compile_cache_free(cache: mlx_compile_cache) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_compile(
-        res: *mut mlx_closure,
-        fun: mlx_closure,
-        shapeless: bool,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_compile(res: *mut mlx_closure, fun: mlx_closure, shapeless: bool) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_detail_compile(
@@ -1474,10 +1272,7 @@ unsafe extern "C" {
     pub fn mlx_detail_compile_clear_cache(cache: mlx_compile_cache) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_detail_compile_erase(
-        cache: mlx_compile_cache,
-        fun_id: usize,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_detail_compile_erase(cache: mlx_compile_cache, fun_id: usize) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_disable_compile() -> ::std::os::raw::c_int;
@@ -1491,9 +1286,8 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn mlx_cuda_is_available(res: *mut bool) -> ::std::os::raw::c_int;
 }
-pub type mlx_error_handler_func = ::std::option::Option<
-    unsafe extern "C" fn(msg: *const ::std::os::raw::c_char, data: *mut ::std::os::raw::c_void),
->;
+pub type mlx_error_handler_func =
+    ::std::option::Option<unsafe extern "C" fn(msg: *const ::std::os::raw::c_char, data: *mut ::std::os::raw::c_void)>;
 unsafe extern "C" {
     pub fn mlx_set_error_handler(
         handler: mlx_error_handler_func,
@@ -1502,12 +1296,7 @@ unsafe extern "C" {
     );
 }
 unsafe extern "C" {
-    pub fn _mlx_error(
-        file: *const ::std::os::raw::c_char,
-        line: ::std::os::raw::c_int,
-        fmt: *const ::std::os::raw::c_char,
-        ...
-    );
+    pub fn _mlx_error(file: *const ::std::os::raw::c_char, line: ::std::os::raw::c_int, fmt: *const ::std::os::raw::c_char, ...);
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -1526,10 +1315,7 @@ unsafe extern "C" {
     pub fn mlx_function_exporter_free(xfunc: mlx_function_exporter) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_function_exporter_apply(
-        xfunc: mlx_function_exporter,
-        args: mlx_vector_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_function_exporter_apply(xfunc: mlx_function_exporter, args: mlx_vector_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_function_exporter_apply_kwargs(
@@ -1589,16 +1375,10 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_fast_cuda_kernel_config_set_init_value(
-        cls: mlx_fast_cuda_kernel_config,
-        value: f32,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_fast_cuda_kernel_config_set_init_value(cls: mlx_fast_cuda_kernel_config, value: f32) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_fast_cuda_kernel_config_set_verbose(
-        cls: mlx_fast_cuda_kernel_config,
-        verbose: bool,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_fast_cuda_kernel_config_set_verbose(cls: mlx_fast_cuda_kernel_config, verbose: bool) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_fast_cuda_kernel_config_add_template_arg_dtype(
@@ -1697,16 +1477,10 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_fast_metal_kernel_config_set_init_value(
-        cls: mlx_fast_metal_kernel_config,
-        value: f32,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_fast_metal_kernel_config_set_init_value(cls: mlx_fast_metal_kernel_config, value: f32) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_fast_metal_kernel_config_set_verbose(
-        cls: mlx_fast_metal_kernel_config,
-        verbose: bool,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_fast_metal_kernel_config_set_verbose(cls: mlx_fast_metal_kernel_config, verbose: bool) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_fast_metal_kernel_config_add_template_arg_dtype(
@@ -1805,32 +1579,16 @@ pub struct mlx_node_namer_ {
 }
 pub type mlx_node_namer = mlx_node_namer_;
 unsafe extern "C" {
-    pub fn mlx_print_graph(
-        os: *mut FILE,
-        namer: mlx_node_namer,
-        outputs: mlx_vector_array,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_print_graph(os: *mut FILE, namer: mlx_node_namer, outputs: mlx_vector_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_load_reader(
-        res: *mut mlx_array,
-        in_stream: mlx_io_reader,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_load_reader(res: *mut mlx_array, in_stream: mlx_io_reader, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_load(
-        res: *mut mlx_array,
-        file: *const ::std::os::raw::c_char,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_load(res: *mut mlx_array, file: *const ::std::os::raw::c_char, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_load_gguf(
-        gguf: *mut mlx_io_gguf,
-        file: *const ::std::os::raw::c_char,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_load_gguf(gguf: *mut mlx_io_gguf, file: *const ::std::os::raw::c_char, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_load_safetensors_reader(
@@ -1855,10 +1613,7 @@ unsafe extern "C" {
     pub fn mlx_save(file: *const ::std::os::raw::c_char, a: mlx_array) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_save_gguf(
-        file: *const ::std::os::raw::c_char,
-        gguf: mlx_io_gguf,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_save_gguf(file: *const ::std::os::raw::c_char, gguf: mlx_io_gguf) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_save_safetensors_writer(
@@ -1908,9 +1663,7 @@ unsafe extern "C" {
     pub fn mlx_metal_is_available(res: *mut bool) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_metal_set_metallib_path(
-        path: *const ::std::os::raw::c_char,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_metal_set_metallib_path(path: *const ::std::os::raw::c_char) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_metal_start_capture(path: *const ::std::os::raw::c_char) -> ::std::os::raw::c_int;
@@ -1922,12 +1675,7 @@ unsafe extern "C" {
     pub fn mlx_abs(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_add(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_add(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_addmm(
@@ -1960,12 +1708,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_all(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_all(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_allclose(
@@ -1998,12 +1741,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_any(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_any(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_arange(
@@ -2031,12 +1769,7 @@ unsafe extern "C" {
     pub fn mlx_arctan(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_arctan2(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_arctan2(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_arctanh(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
@@ -2051,12 +1784,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_argmax(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_argmax(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_argmin_axis(
@@ -2068,12 +1796,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_argmin(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_argmin(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_argpartition_axis(
@@ -2125,78 +1848,34 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_astype(
-        res: *mut mlx_array,
-        a: mlx_array,
-        dtype: mlx_dtype,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_astype(res: *mut mlx_array, a: mlx_array, dtype: mlx_dtype, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_atleast_1d(
-        res: *mut mlx_array,
-        a: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_atleast_1d(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_atleast_2d(
-        res: *mut mlx_array,
-        a: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_atleast_2d(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_atleast_3d(
-        res: *mut mlx_array,
-        a: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_atleast_3d(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_bartlett(
-        res: *mut mlx_array,
-        M: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_bartlett(res: *mut mlx_array, M: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_bitwise_and(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_bitwise_and(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_bitwise_invert(
-        res: *mut mlx_array,
-        a: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_bitwise_invert(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_bitwise_or(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_bitwise_or(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_bitwise_xor(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_bitwise_xor(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_blackman(
-        res: *mut mlx_array,
-        M: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_blackman(res: *mut mlx_array, M: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_block_masked_mm(
@@ -2211,11 +1890,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_broadcast_arrays(
-        res: *mut mlx_vector_array,
-        inputs: mlx_vector_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_broadcast_arrays(res: *mut mlx_vector_array, inputs: mlx_vector_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_broadcast_to(
@@ -2247,23 +1922,13 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_concatenate(
-        res: *mut mlx_array,
-        arrays: mlx_vector_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_concatenate(res: *mut mlx_array, arrays: mlx_vector_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_conjugate(res: *mut mlx_array, a: mlx_array, s: mlx_stream)
-    -> ::std::os::raw::c_int;
+    pub fn mlx_conjugate(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_contiguous(
-        res: *mut mlx_array,
-        a: mlx_array,
-        allow_col_major: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_contiguous(res: *mut mlx_array, a: mlx_array, allow_col_major: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_conv1d(
@@ -2410,12 +2075,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_count_nonzero(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_count_nonzero(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_cummax_axis(
@@ -2428,13 +2088,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_cummax(
-        res: *mut mlx_array,
-        a: mlx_array,
-        reverse: bool,
-        inclusive: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_cummax(res: *mut mlx_array, a: mlx_array, reverse: bool, inclusive: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_cummin_axis(
@@ -2447,13 +2101,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_cummin(
-        res: *mut mlx_array,
-        a: mlx_array,
-        reverse: bool,
-        inclusive: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_cummin(res: *mut mlx_array, a: mlx_array, reverse: bool, inclusive: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_cumprod_axis(
@@ -2522,12 +2170,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_diag(
-        res: *mut mlx_array,
-        a: mlx_array,
-        k: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_diag(res: *mut mlx_array, a: mlx_array, k: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_diagonal(
@@ -2549,20 +2192,10 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_divide(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_divide(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_divmod(
-        res: *mut mlx_vector_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_divmod(res: *mut mlx_vector_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_einsum(
@@ -2573,12 +2206,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_equal(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_equal(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_erf(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
@@ -2638,12 +2266,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_flip_axis(
-        res: *mut mlx_array,
-        a: mlx_array,
-        axis: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_flip_axis(res: *mut mlx_array, a: mlx_array, axis: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_flip(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
@@ -2652,20 +2275,10 @@ unsafe extern "C" {
     pub fn mlx_floor(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_floor_divide(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_floor_divide(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_from_fp8(
-        res: *mut mlx_array,
-        x: mlx_array,
-        dtype: mlx_dtype,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_from_fp8(res: *mut mlx_array, x: mlx_array, dtype: mlx_dtype, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_full(
@@ -2755,20 +2368,10 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_greater(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_greater(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_greater_equal(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_greater_equal(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_hadamard_transform(
@@ -2779,37 +2382,19 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_hamming(
-        res: *mut mlx_array,
-        M: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_hamming(res: *mut mlx_array, M: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_hanning(
-        res: *mut mlx_array,
-        M: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_hanning(res: *mut mlx_array, M: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_identity(
-        res: *mut mlx_array,
-        n: ::std::os::raw::c_int,
-        dtype: mlx_dtype,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_identity(res: *mut mlx_array, n: ::std::os::raw::c_int, dtype: mlx_dtype, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_imag(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_inner(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_inner(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_isclose(
@@ -2838,36 +2423,16 @@ unsafe extern "C" {
     pub fn mlx_isposinf(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_kron(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_kron(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_left_shift(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_left_shift(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_less(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_less(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_less_equal(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_less_equal(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_linspace_endpoint(
@@ -2903,12 +2468,7 @@ unsafe extern "C" {
     pub fn mlx_log2(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_logaddexp(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_logaddexp(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_logcumsumexp_axis(
@@ -2930,35 +2490,16 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_logical_and(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_logical_and(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_logical_not(
-        res: *mut mlx_array,
-        a: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_logical_not(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_logical_or(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_logical_or(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_logical_xor(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_logical_xor(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_logsumexp_axes(
@@ -2980,12 +2521,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_logsumexp(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_logsumexp(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_masked_scatter(
@@ -2997,12 +2533,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_matmul(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_matmul(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_max_axes(
@@ -3024,20 +2555,10 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_max(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_max(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_maximum(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_maximum(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_mean_axes(
@@ -3059,12 +2580,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_mean(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_mean(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_median_axes(
@@ -3086,12 +2602,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_median(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_median(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_meshgrid(
@@ -3122,20 +2633,10 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_min(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_min(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_minimum(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_minimum(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_moveaxis(
@@ -3147,12 +2648,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_multiply(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_multiply(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_nan_to_num(
@@ -3168,12 +2664,7 @@ unsafe extern "C" {
     pub fn mlx_negative(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_not_equal(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_not_equal(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_number_of_elements(
@@ -3196,24 +2687,13 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_ones_like_dtype(
-        res: *mut mlx_array,
-        a: mlx_array,
-        dtype: mlx_dtype,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_ones_like_dtype(res: *mut mlx_array, a: mlx_array, dtype: mlx_dtype, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_ones_like(res: *mut mlx_array, a: mlx_array, s: mlx_stream)
-    -> ::std::os::raw::c_int;
+    pub fn mlx_ones_like(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_outer(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_outer(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_pad(
@@ -3250,23 +2730,13 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_partition(
-        res: *mut mlx_array,
-        a: mlx_array,
-        kth: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_partition(res: *mut mlx_array, a: mlx_array, kth: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_positive(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_power(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_power(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_prod_axes(
@@ -3288,12 +2758,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_prod(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_prod(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_put_along_axis(
@@ -3351,19 +2816,10 @@ unsafe extern "C" {
     pub fn mlx_real(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_reciprocal(
-        res: *mut mlx_array,
-        a: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_reciprocal(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_remainder(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_remainder(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_repeat_axis(
@@ -3392,12 +2848,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_right_shift(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_right_shift(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_roll_axis(
@@ -3430,12 +2881,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_round(
-        res: *mut mlx_array,
-        a: mlx_array,
-        decimals: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_round(res: *mut mlx_array, a: mlx_array, decimals: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_rsqrt(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
@@ -3711,20 +3157,10 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_softmax(
-        res: *mut mlx_array,
-        a: mlx_array,
-        precise: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_softmax(res: *mut mlx_array, a: mlx_array, precise: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_sort_axis(
-        res: *mut mlx_array,
-        a: mlx_array,
-        axis: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_sort_axis(res: *mut mlx_array, a: mlx_array, axis: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_sort(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
@@ -3783,11 +3219,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_stack(
-        res: *mut mlx_array,
-        arrays: mlx_vector_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_stack(res: *mut mlx_array, arrays: mlx_vector_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_std_axes(
@@ -3820,19 +3252,10 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_stop_gradient(
-        res: *mut mlx_array,
-        a: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_stop_gradient(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_subtract(
-        res: *mut mlx_array,
-        a: mlx_array,
-        b: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_subtract(res: *mut mlx_array, a: mlx_array, b: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_sum_axes(
@@ -3854,12 +3277,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_sum(
-        res: *mut mlx_array,
-        a: mlx_array,
-        keepdims: bool,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_sum(res: *mut mlx_array, a: mlx_array, keepdims: bool, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_swapaxes(
@@ -3880,12 +3298,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_take(
-        res: *mut mlx_array,
-        a: mlx_array,
-        indices: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_take(res: *mut mlx_array, a: mlx_array, indices: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_take_along_axis(
@@ -3924,12 +3337,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_topk(
-        res: *mut mlx_array,
-        a: mlx_array,
-        k: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_topk(res: *mut mlx_array, a: mlx_array, k: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_trace_axes(
@@ -3955,8 +3363,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_transpose(res: *mut mlx_array, a: mlx_array, s: mlx_stream)
-    -> ::std::os::raw::c_int;
+    pub fn mlx_transpose(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_tri(
@@ -3969,20 +3376,10 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_tril(
-        res: *mut mlx_array,
-        x: mlx_array,
-        k: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_tril(res: *mut mlx_array, x: mlx_array, k: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_triu(
-        res: *mut mlx_array,
-        x: mlx_array,
-        k: ::std::os::raw::c_int,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_triu(res: *mut mlx_array, x: mlx_array, k: ::std::os::raw::c_int, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_trunc(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
@@ -4006,11 +3403,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_unstack(
-        res: *mut mlx_vector_array,
-        a: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_unstack(res: *mut mlx_vector_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_var_axes(
@@ -4043,12 +3436,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_view(
-        res: *mut mlx_array,
-        a: mlx_array,
-        dtype: mlx_dtype,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_view(res: *mut mlx_array, a: mlx_array, dtype: mlx_dtype, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_where(
@@ -4069,19 +3457,10 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_zeros_like_dtype(
-        res: *mut mlx_array,
-        a: mlx_array,
-        dtype: mlx_dtype,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_zeros_like_dtype(res: *mut mlx_array, a: mlx_array, dtype: mlx_dtype, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_zeros_like(
-        res: *mut mlx_array,
-        a: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_zeros_like(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_random_bernoulli(
@@ -4235,12 +3614,8 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_random_split(
-        res_0: *mut mlx_array,
-        res_1: *mut mlx_array,
-        key: mlx_array,
-        s: mlx_stream,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_random_split(res_0: *mut mlx_array, res_1: *mut mlx_array, key: mlx_array, s: mlx_stream)
+    -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_random_truncated_normal(
@@ -4282,11 +3657,7 @@ unsafe extern "C" {
     ) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
-    pub fn mlx_custom_vjp(
-        res: *mut mlx_closure,
-        fun: mlx_closure,
-        fun_vjp: mlx_closure_custom,
-    ) -> ::std::os::raw::c_int;
+    pub fn mlx_custom_vjp(res: *mut mlx_closure, fun: mlx_closure, fun_vjp: mlx_closure_custom) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
     pub fn mlx_eval(outputs: mlx_vector_array) -> ::std::os::raw::c_int;
