@@ -2,6 +2,8 @@
 
 pub mod api;
 pub mod config;
+pub mod engine;
 pub mod error;
 pub mod hub;
 pub mod paths;
+pub mod pipe;
