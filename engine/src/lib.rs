@@ -4,5 +4,6 @@ pub mod api;
 pub mod claim;
 pub mod engine;
 pub mod error;
+pub mod log;
 pub mod paths;
 pub mod pipe;
