@@ -2,12 +2,16 @@
 
 pub mod api;
 pub mod arch;
+pub mod claim;
 pub mod config;
 pub mod decode;
 pub mod engine;
 pub mod error;
 pub mod hub;
 pub mod kv;
+pub mod log;
 pub mod nn;
 pub mod paths;
 pub mod pipe;
+pub mod registry;
+pub mod worker;
