@@ -78,14 +78,12 @@ impl FullCache {
     fn attend(&mut self, q: &Array, k: &Array, v: &Array, scale: f32) -> Result<Array> {
         let new = k.dim(2) as usize;
         let before = self.len;
+        self.fits(k, v)?;
         self.reserve(before + new, k, v)?;
+        // The handles are given up, so that MLX writes in place; nothing below fails on data that `fits`.
         let Some((keys, values)) = self.store.take() else {
             return Err(Error::Internal("a cache without a store".into()));
         };
-        if keys.dtype() != k.dtype() {
-            return Err(Error::Internal(format!("keys of {} for a cache of {}", k.dtype(), keys.dtype())));
-        }
-        // The handles are given up, so that MLX writes in place.
         let keys = keys.slice_update(k, 2, before as i32)?;
         let values = values.slice_update(v, 2, before as i32)?;
         self.len = before + new;
@@ -94,6 +92,18 @@ impl FullCache {
         self.store = Some((keys, values));
         let mask = if new == 1 { Mask::None } else { Mask::Causal };
         Ok(fast::attention(q, &seen_k, &seen_v, scale, mask)?)
+    }
+
+    /// Refuses what cannot be appended, while the store is still whole.
+    fn fits(&self, k: &Array, v: &Array) -> Result<()> {
+        let Some((keys, values)) = &self.store else { return Ok(()) };
+        for (held, new) in [(keys, k), (values, v)] {
+            let apart_from_length = |a: &Array| (a.dtype(), a.dim(0), a.dim(1), a.dim(3));
+            if apart_from_length(held) != apart_from_length(new) {
+                return Err(Error::Internal(format!("{new:?} cannot be appended to a cache of {held:?}")));
+            }
+        }
+        Ok(())
     }
 
     fn reserve(&mut self, tokens: usize, k: &Array, v: &Array) -> Result<()> {

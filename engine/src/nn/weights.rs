@@ -33,9 +33,9 @@ pub trait Tensors {
     fn quant_of(&self, quantization: &Quantization, module: &str) -> Option<Quant>;
 }
 
-/// Where and in what type the weights will compute.
+/// In what form the weights will compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Placement {
+pub struct Storage {
     /// The type of activations, norms, scales and unpacked weights.
     pub dtype: Dtype,
     /// Unpack quantized matrices at load: MLX's own packed kernels are unusably slow on its CPU backend.
@@ -48,7 +48,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
 struct Context<'a> {
     tensors: &'a dyn Tensors,
     quantization: Option<&'a Quantization>,
-    placement: Placement,
+    storage: Storage,
     /// `None` while rehearsing.
     progress: Option<RefCell<Progress<'a>>>,
     read: RefCell<u64>,
@@ -71,7 +71,7 @@ impl<'a> Weights<'a> {
     pub fn build<M>(
         tensors: &'a dyn Tensors,
         quantization: Option<&'a Quantization>,
-        placement: Placement,
+        storage: Storage,
         progress: Progress<'a>,
         construct: impl Fn(&Weights<'a>) -> Result<M>,
     ) -> Result<M> {
@@ -79,7 +79,7 @@ impl<'a> Weights<'a> {
             let context = Context {
                 tensors,
                 quantization,
-                placement,
+                storage,
                 progress,
                 read: RefCell::new(0),
                 used: RefCell::default(),
@@ -114,8 +114,8 @@ impl<'a> Weights<'a> {
         Self { context: self.context.clone(), prefix }
     }
 
-    pub fn placement(&self) -> Placement {
-        self.context.placement
+    pub fn storage(&self) -> Storage {
+        self.context.storage
     }
 
     /// Whether the checkpoint has this tensor.
@@ -175,7 +175,7 @@ impl<'a> Weights<'a> {
     /// A float tensor in the stream's type.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Array> {
         let stored = self.raw(name, shape, &[Dtype::Bf16, Dtype::F16, Dtype::F32])?;
-        self.settle(stored.astype(self.context.placement.dtype)?)
+        self.settle(stored.astype(self.context.storage.dtype)?)
     }
 
     /// How this module is stored: `None` where it is not quantized.
@@ -202,12 +202,12 @@ impl<'a> Weights<'a> {
         if !columns.is_multiple_of(group) || !(columns * bits).is_multiple_of(32) {
             self.problem(format!("{}: {columns} columns do not divide into groups of {group} at {bits} bits", self.prefix));
         }
-        let dtype = self.context.placement.dtype;
+        let dtype = self.context.storage.dtype;
         let floats = [Dtype::Bf16, Dtype::F16, Dtype::F32];
         let weight = self.raw("weight", &[rows, columns * bits / 32], &[Dtype::U32])?;
         let scales = self.raw("scales", &[rows, columns / group], &floats)?;
         let biases = self.raw("biases", &[rows, columns / group], &floats)?;
-        if self.context.placement.unpack {
+        if self.context.storage.unpack {
             let wide = |a: &Array| a.astype(Dtype::F32);
             let packed = mlx::quant::Quantized { weight, scales: wide(&scales)?, biases: wide(&biases)? };
             let dense = match self.context.progress {
