@@ -14,4 +14,5 @@ pub mod nn;
 pub mod paths;
 pub mod pipe;
 pub mod registry;
+pub mod text;
 pub mod worker;
