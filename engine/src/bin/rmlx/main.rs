@@ -1,1 +1,3 @@
+//! The `rmlx` command.
+
 fn main() {}
