@@ -152,3 +152,79 @@ pub fn version() -> String {
         version
     }
 }
+
+/// Threads of the CPU backend's matrix products; `None` leaves the library's own choice. `false`: the library that MLX was linked
+/// to has no such setting.
+pub fn set_cpu_threads(threads: Option<usize>) -> bool {
+    let Some(threads) = threads else { return true };
+    let Ok(threads) = i32::try_from(threads.max(1)) else { return false };
+    #[cfg(target_os = "linux")]
+    {
+        let Some(found) = symbol(c"openblas_set_num_threads") else { return false };
+        // SAFETY: OpenBLAS declares this function as void openblas_set_num_threads(int).
+        let set: extern "C" fn(i32) = unsafe { std::mem::transmute(found) };
+        set(threads);
+        true
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = threads;
+        false
+    }
+}
+
+/// Bytes of memory that the GPU has, where its driver says.
+pub fn gpu_memory() -> Option<usize> {
+    if !gpu_available() {
+        return None;
+    }
+    let dev = RawDevice::new(Device::Gpu);
+    // SAFETY: the info handle is freed on every path.
+    unsafe {
+        let mut info = c::mlx_device_info_new();
+        let mut bytes = None;
+        if c::mlx_device_info_get(&mut info, dev.0) == 0 {
+            for key in [c"free_memory", c"memory_size", c"total_memory"] {
+                let (mut has, mut value) = (false, 0);
+                if c::mlx_device_info_has_key(&mut has, info, key.as_ptr()) == 0
+                    && has
+                    && c::mlx_device_info_get_size(&mut value, info, key.as_ptr()) == 0
+                {
+                    bytes = Some(value);
+                    break;
+                }
+            }
+        }
+        c::mlx_device_info_free(info);
+        bytes
+    }
+}
+
+/// What OpenBLAS says of itself, where MLX's matrix products go to it.
+pub fn cpu_matrix_library() -> Option<String> {
+    #[cfg(target_os = "linux")]
+    {
+        let found = symbol(c"openblas_get_config")?;
+        // SAFETY: OpenBLAS declares this function as char* openblas_get_config(void) and returns a static text.
+        let text = unsafe {
+            let config: extern "C" fn() -> *const std::ffi::c_char = std::mem::transmute(found);
+            CStr::from_ptr(config())
+        };
+        Some(text.to_string_lossy().trim().to_string())
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
+/// A function of a library that is loaded, by name: OpenBLAS, which set-up puts in the place of the reference BLAS that MLX's
+/// Linux wheel is linked to, has functions that the reference lacks.
+#[cfg(target_os = "linux")]
+fn symbol(name: &CStr) -> Option<*mut std::ffi::c_void> {
+    unsafe extern "C" {
+        fn dlsym(handle: *mut std::ffi::c_void, name: *const std::ffi::c_char) -> *mut std::ffi::c_void;
+    }
+    init();
+    // SAFETY: a null handle (RTLD_DEFAULT) searches the libraries that are loaded; the name is a C string.
+    let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
