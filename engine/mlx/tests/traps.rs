@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mlx::{Array, Dtype, kernel};
+use mlx::{Array, Dtype};
 
 /// mlx-c's default error handler exits the process; ours makes an error that names the place in Rust.
 #[test]
@@ -107,6 +107,8 @@ fn external_memory_is_dropped_exactly_once() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_failed_kernel_construction_leaks_nothing() {
+    use mlx::kernel;
+
     if mlx::gpu_available() {
         return;
     }
