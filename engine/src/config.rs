@@ -181,7 +181,7 @@ impl ModelConfig {
         let mut text = root.clone();
         if let Some(nested) = present(root, "text_config") {
             let nested = nested.as_object().ok_or_else(|| unsupported("text_config is not an object".into()))?;
-            text.remove("text_config");
+            text.shift_remove("text_config");
             text.extend(nested.iter().map(|(k, v)| (k.clone(), v.clone())));
         }
         let f = Fields::new(&text);

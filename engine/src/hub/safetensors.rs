@@ -4,6 +4,7 @@
 pub mod write;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -188,11 +189,13 @@ impl<'de> Deserialize<'de> for RawHeader {
                             return Err(A::Error::custom("two __metadata__"));
                         }
                         header.metadata = map.next_value()?;
-                    } else if header.tensors.contains_key(&name) {
-                        return Err(A::Error::custom(format_args!("two tensors are called {name}")));
                     } else {
-                        let tensor = map.next_value()?;
-                        header.tensors.insert(name, tensor);
+                        match header.tensors.entry(name) {
+                            Entry::Occupied(e) => {
+                                return Err(A::Error::custom(format_args!("two tensors are called {}", e.key())));
+                            }
+                            Entry::Vacant(e) => e.insert(map.next_value()?),
+                        };
                     }
                 }
                 Ok(header)

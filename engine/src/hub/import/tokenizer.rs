@@ -225,7 +225,7 @@ impl<'a> Tokens<'a> {
 fn decoder_entries(added: &[Value]) -> Map<String, Value> {
     let entry = |token: &Value| {
         let mut token = token.as_object()?.clone();
-        let id = token.remove("id")?;
+        let id = token.shift_remove("id")?;
         Some((id.to_string(), Value::Object(token)))
     };
     added.iter().filter_map(entry).collect()
