@@ -276,3 +276,13 @@ fn an_unwritable_state_folder_costs_one_warning() {
         assert_eq!(ended.stderr.matches("warning: ").count(), 1, "{ended:#?}");
     }
 }
+
+#[test]
+fn the_tiny_tokenizer_is_one() {
+    let rmlx = Rmlx::new();
+    let tokenizer = tokenizers::Tokenizer::from_file(rmlx.folder.path().join("tiny/tokenizer.json")).unwrap();
+    let text = "<|im_start|>user\nHi ~ there!<|im_end|>\n\u{7f}";
+    let ids = tokenizer.encode(text, true).unwrap().get_ids().to_vec();
+    assert_eq!((ids.len(), ids[0], ids[1]), (20, 129, u32::from(b'u')));
+    assert_eq!(tokenizer.decode(&ids, false).unwrap(), text);
+}

@@ -1,5 +1,8 @@
 //! What the tests of the real binary share: the binary in a home of its own, and a model small enough to make on the spot.
 
+// Each test crate compiles this file and uses its part of it.
+#![allow(dead_code)]
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
