@@ -9,7 +9,7 @@ use rmlx_engine::engine::Reader;
 
 use crate::failure::{Failure, Result};
 use crate::progress::{Progress, Unit};
-use crate::signals::Signals;
+use crate::signals::{Signals, end_line};
 
 #[derive(Debug, Default)]
 pub struct Answer {
@@ -29,16 +29,27 @@ pub type OnText<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
 /// signal ends it with [`Failure::Signal`], and dropping the reader then tells the engine.
 pub fn follow(reader: Reader, signals: &Signals, answer: &mut Answer, on_text: OnText) -> Result<()> {
     let mut progress = Progress::new();
-    each(reader, signals, &mut progress, |event, progress| take(event, progress, answer, on_text))
+    let ended = each(reader, signals, &mut progress, |event, progress| take(event, progress, answer, on_text));
+    // After text, whoever prints it ends its line.
+    if matches!(ended, Err(Failure::Signal(_))) && answer.text.is_empty() {
+        drop(progress);
+        end_line();
+    }
+    ended
 }
 
 /// Reads a load until the model is there.
 pub fn follow_load(reader: Reader, signals: &Signals) -> Result<()> {
     let mut progress = Progress::new();
-    each(reader, signals, &mut progress, |event, progress| match event {
+    let ended = each(reader, signals, &mut progress, |event, progress| match event {
         Event::Loaded => Ok(ControlFlow::Break(())),
         other => take(other, progress, &mut Answer::default(), &mut |_| Ok(())),
-    })
+    });
+    if let Err(Failure::Signal(_)) = ended {
+        drop(progress);
+        end_line();
+    }
+    ended
 }
 
 fn each(

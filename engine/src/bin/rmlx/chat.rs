@@ -177,8 +177,8 @@ fn save(path: &Path, model: &str, messages: &[Message]) -> Result<()> {
 fn load(path: &Path) -> Result<(Option<String>, Vec<Message>)> {
     let text = fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
     let mut page: Value = serde_json::from_str(&text).map_err(|e| Error::bad_file(path, e))?;
-    let mut messages: Vec<Message> =
-        serde_json::from_value(page["messages"].take()).map_err(|e| Error::bad_file(path, format!("messages: {e}")))?;
+    let messages = page.get_mut("messages").map(Value::take).ok_or_else(|| Error::bad_file(path, "no conversation"))?;
+    let mut messages: Vec<Message> = serde_json::from_value(messages).map_err(|e| Error::bad_file(path, e))?;
     let system = messages.first().is_some_and(|first| first.role == "system").then(|| messages.remove(0).content);
     Ok((system, messages))
 }

@@ -11,7 +11,7 @@ use crate::args::Global;
 use crate::failure::{Failure, Result};
 use crate::out;
 use crate::progress::{Progress, Unit};
-use crate::signals::Signals;
+use crate::signals::{Signals, end_line};
 
 /// Make a model out of a GGUF file, and print its folder
 #[derive(Debug, Args)]
@@ -41,7 +41,10 @@ pub fn run(args: Import, global: &Global, signals: &Signals) -> Result<()> {
     let signal = signals.caught();
     drop(polite);
     match (imported, signal) {
-        (Err(Error::Cancelled), Some(signal)) => Err(Failure::Signal(signal)),
+        (Err(Error::Cancelled), Some(signal)) => {
+            end_line();
+            Err(Failure::Signal(signal))
+        }
         (folder, _) => out::print_line(&folder?.display().to_string()),
     }
 }

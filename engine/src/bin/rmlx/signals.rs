@@ -3,7 +3,7 @@
 //! A thread waits for them. While somebody holds [`Polite`], the first one is only noted, and the holder stops at its next
 //! look; otherwise, and for a second one, the process ends at once. The claim on the GPU ends with the process either way.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -76,15 +76,15 @@ impl State {
         if let Some(mode) = &*self.terminal.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, mode);
             // The editor also asks the terminal to mark pasted text.
-            let _ = io::stdout().write_all(b"\x1b[?2004l");
+            let _ = rustix::io::write(io::stdout(), b"\x1b[?2004l");
         }
     }
 }
 
-/// The shell's next prompt belongs on a line of its own.
-fn end_line() {
+/// The shell's next prompt belongs on a line of its own. Past the locks of `std`, which another thread may hold.
+pub fn end_line() {
     if io::stderr().is_terminal() {
-        let _ = io::stderr().write_all(b"\n");
+        let _ = rustix::io::write(io::stderr(), b"\n");
     }
 }
 
