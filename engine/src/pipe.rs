@@ -3,7 +3,7 @@
 //! * `push` never blocks, however slow the reader.
 //! * The queue stays short: adjacent text deltas merge into one event, and progress (`Loading`, `Prefill`) overwrites the
 //!   progress that is still queued. Only `Token` events queue one by one, for requests that ask for them.
-//! * `Finished` and `Failed` are last. A writer that goes away without one leaves a `Failed` behind.
+//! * `Finished` and `Failed` are last. A writer that goes away without one (or [`Writer::end`]) leaves a `Failed` behind.
 //! * A dropped reader is a cancel.
 
 use std::collections::VecDeque;
@@ -43,6 +43,12 @@ impl Writer {
 
     pub fn fail(&self, error: &Error) {
         self.push(Event::Failed(ErrorInfo::from(error)));
+    }
+
+    /// Ends without a last event: a load is over once it is `Loaded`.
+    pub fn end(self) {
+        self.0.queue().closed = true;
+        self.0.wake();
     }
 
     /// The reader no longer wants the rest.
@@ -288,6 +294,14 @@ mod tests {
     }
 
     #[test]
+    fn a_load_ends_without_a_last_event() {
+        let (writer, reader) = pipe();
+        writer.push(Event::Loaded);
+        writer.end();
+        assert_eq!(reader.collect::<Vec<_>>(), [Event::Loaded]);
+    }
+
+    #[test]
     fn waiting_ends_with_the_event_or_the_time() {
         let (writer, mut reader) = pipe();
         assert_eq!(reader.try_next(), Poll::Pending);
@@ -399,7 +413,7 @@ mod tests {
 
         #[test]
         fn threads_give_the_pushed_text(deltas in prop::collection::vec(".{0,3}", 0..300), slow in any::<bool>()) {
-            let (writer, mut reader) = pipe();
+            let (writer, reader) = pipe();
             let expected = deltas.concat();
             let pushing = thread::spawn(move || {
                 for delta in deltas {
@@ -408,7 +422,7 @@ mod tests {
                 writer.push(finished());
             });
             let mut got = Vec::new();
-            while let Some(event) = reader.next() {
+            for event in reader {
                 got.push(event);
                 if slow {
                     thread::yield_now();
