@@ -27,6 +27,13 @@ pub fn floats(path: &Path, name: &str) -> (Vec<f32>, Vec<usize>) {
     (bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect(), info.shape)
 }
 
+/// An i64 tensor of a reference file: token ids.
+pub fn integers(path: &Path, name: &str) -> Vec<u32> {
+    let file = SafeTensors::open(path).expect("a reference file");
+    let bytes = file.bytes(name).unwrap_or_else(|e| panic!("{name} in {}: {e}", path.display()));
+    bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().expect("eight bytes")) as u32).collect()
+}
+
 pub fn ids(value: &Value) -> Vec<u32> {
     value.as_array().expect("a list of ids").iter().map(|v| v.as_u64().expect("an id") as u32).collect()
 }
