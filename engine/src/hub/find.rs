@@ -1,0 +1,213 @@
+//! From the name that a user writes to a folder, and what folders there are.
+//!
+//! A name is, in this order: a path (absolute, or with `./` or `../` in front), `starter`, a folder in rMLX's models folder, a
+//! repository `ORG/NAME[@REVISION]` or a lone `NAME` in the Hugging Face cache, a relative path.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::snapshot::{Snapshot, is_plain, names};
+use crate::config::{Quantization, architecture};
+use crate::error::{Error, Result};
+use crate::paths;
+
+/// What `starter` stands for in the models folder.
+pub const STARTER: &str = "SmolLM2-135M-Instruct";
+
+/// How many names a hint lists.
+const MAX_HINTS: usize = 12;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// rMLX's own models folder.
+    Models,
+    /// The Hugging Face cache, only ever read.
+    HuggingFace,
+}
+
+/// One snapshot that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// What [`Library::resolve`] takes.
+    pub name: String,
+    pub folder: PathBuf,
+    pub place: Place,
+    /// Bytes of its files, measured.
+    pub bytes: u64,
+    /// `architectures[0]`, where `config.json` can be read.
+    pub architecture: Option<String>,
+    /// Such as `affine 4/8-bit, group 32`; `None` where it is not quantized or not readable.
+    pub quantization: Option<String>,
+    /// What is missing or broken; `None` is a whole snapshot.
+    pub problem: Option<String>,
+}
+
+/// The folders that are searched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Library {
+    pub models: PathBuf,
+    pub hugging_face: PathBuf,
+}
+
+impl Library {
+    /// From the environment: `RMLX_HOME`; `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`.
+    pub fn from_env() -> Self {
+        let var = |key| env::var_os(key).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let hugging_face = var("HF_HUB_CACHE").or_else(|| Some(var("HF_HOME")?.join("hub"))).unwrap_or_else(|| {
+            let caches = var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache"))).unwrap_or_else(env::temp_dir);
+            caches.join("huggingface/hub")
+        });
+        Self { models: paths::models(), hugging_face }
+    }
+
+    /// The folder of a model.
+    ///
+    /// # Errors
+    /// [`Error::ModelNotFound`] with what there is instead; [`Error::BadRequest`] where a lone name fits several repositories.
+    pub fn resolve(&self, model: &str) -> Result<PathBuf> {
+        let path = Path::new(model);
+        let explicit = path.is_absolute() || ["./", "../"].iter().any(|p| model.starts_with(p)) || matches!(model, "." | "..");
+        if explicit {
+            return if path.exists() { Ok(path.into()) } else { Err(self.not_found(model)) };
+        }
+        let own = self.models.join(if model == "starter" { STARTER } else { model });
+        if is_plain(model) && !model.starts_with('.') && own.is_dir() {
+            return Ok(own);
+        }
+        if model == "starter" {
+            return Err(self.not_found(model));
+        }
+        if let Some(folder) = self.cached(model)? {
+            return Ok(folder);
+        }
+        if path.is_dir() || path.is_file() { Ok(path.into()) } else { Err(self.not_found(model)) }
+    }
+
+    /// Everything there is, the models folder first.
+    pub fn list(&self) -> Vec<Entry> {
+        let own = names(&self.models)
+            .into_iter()
+            .filter(|n| !n.starts_with('.'))
+            .map(|n| (n.clone(), self.models.join(n), Place::Models));
+        let cached = self.repositories().into_iter().filter_map(|(name, folder)| {
+            let snapshot = revision(&folder, None)?;
+            Some((name, snapshot, Place::HuggingFace))
+        });
+        own.chain(cached)
+            .filter(|(_, folder, _)| folder.is_dir())
+            .map(|(name, folder, place)| entry(name, folder, place))
+            .collect()
+    }
+
+    /// Names and folders of the Hugging Face cache's repositories.
+    fn repositories(&self) -> Vec<(String, PathBuf)> {
+        let name =
+            |folder: String| Some((folder.strip_prefix("models--")?.replacen("--", "/", 1), self.hugging_face.join(&folder)));
+        names(&self.hugging_face).into_iter().filter_map(name).collect()
+    }
+
+    fn cached(&self, model: &str) -> Result<Option<PathBuf>> {
+        let (name, wanted) = model.split_once('@').map_or((model, None), |(name, r)| (name, Some(r)));
+        let fits = |(full, _): &(String, PathBuf)| full == name || full.rsplit_once('/').is_some_and(|(_, last)| last == name);
+        let mut found: Vec<(String, PathBuf)> = self.repositories().into_iter().filter(fits).collect();
+        if let Some(exact) = found.iter().position(|(full, _)| full == name) {
+            found = vec![found.swap_remove(exact)];
+        }
+        match &found[..] {
+            [] => Ok(None),
+            [(_, folder)] => Ok(revision(folder, wanted)),
+            several => {
+                let names: Vec<&str> = several.iter().map(|(full, _)| full.as_str()).collect();
+                Err(Error::BadRequest(format!("{name} may be any of: {}", names.join(", "))))
+            }
+        }
+    }
+
+    fn not_found(&self, model: &str) -> Error {
+        let mut hint = String::new();
+        if model == "starter" {
+            hint.push_str("\nbring it: make run, or: rmlx import FILE.gguf");
+        }
+        let entries = self.list();
+        let mut known: Vec<&str> = entries.iter().map(|e| e.name.as_str()).collect();
+        let more = known.len().saturating_sub(MAX_HINTS);
+        known.truncate(MAX_HINTS);
+        match (known.is_empty(), more) {
+            (true, _) => hint.push_str("\nthere are no models yet"),
+            (false, 0) => hint.push_str(&format!("\nthere are: {}", known.join(", "))),
+            (false, more) => hint.push_str(&format!("\nthere are: {} and {more} more", known.join(", "))),
+        }
+        Error::ModelNotFound { name: model.into(), hint }
+    }
+}
+
+/// A snapshot of a repository in the Hugging Face cache: of a branch or tag through `refs`, or by its commit. Without a name it is
+/// `main`, or the only one there.
+fn revision(repository: &Path, wanted: Option<&str>) -> Option<PathBuf> {
+    let snapshots = repository.join("snapshots");
+    let inside = |commit: &str| {
+        let folder = snapshots.join(commit);
+        let real = fs::canonicalize(&folder).ok()?;
+        (is_plain(commit) && real.is_dir() && real.starts_with(fs::canonicalize(repository).ok()?)).then_some(folder)
+    };
+    let reference = |name: &str| {
+        // A reference may have slashes (refs/pr/1), never a way out.
+        let file = name.split('/').all(is_plain).then(|| repository.join("refs").join(name))?;
+        let small = fs::metadata(&file).is_ok_and(|m| m.is_file() && m.len() < 256);
+        inside(small.then(|| fs::read_to_string(file).ok())??.trim())
+    };
+    match wanted {
+        Some(name) => reference(name).or_else(|| inside(name)),
+        None => reference("main").or_else(|| match &names(&snapshots)[..] {
+            [only] => inside(only),
+            _ => None,
+        }),
+    }
+}
+
+fn entry(name: String, folder: PathBuf, place: Place) -> Entry {
+    let mut entry = Entry { name, bytes: size(&folder, 4), folder, place, architecture: None, quantization: None, problem: None };
+    let checked = Snapshot::open(&entry.folder).and_then(|snapshot| {
+        entry.architecture = architecture(snapshot.config()).map(Into::into);
+        entry.quantization = Quantization::parse(snapshot.config())?.as_ref().map(summary);
+        snapshot.weights()?;
+        match snapshot.file("tokenizer.json")? {
+            Some(_) => Ok(()),
+            None => Err(Error::bad_file(&entry.folder, "has no tokenizer.json")),
+        }
+    });
+    entry.problem = checked.err().map(|e| e.to_string());
+    entry
+}
+
+fn summary(q: &Quantization) -> String {
+    let all = || q.default.iter().chain(q.overrides.values().flatten());
+    let joined = |mut numbers: Vec<usize>| {
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("/")
+    };
+    let mode = all().next().map_or("", |q| q.mode.name());
+    let bits = joined(all().map(|q| q.bits as usize).collect());
+    format!("{mode} {bits}-bit, group {}", joined(all().map(|q| q.group_size).collect()))
+}
+
+/// Bytes of the files below a folder, through links to files but not to folders.
+fn size(folder: &Path, depth: usize) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let one = |entry: fs::DirEntry| match entry.file_type() {
+        Ok(t) if t.is_dir() => {
+            if depth > 0 {
+                size(&entry.path(), depth - 1)
+            } else {
+                0
+            }
+        }
+        _ => fs::metadata(entry.path()).ok().filter(|m| m.is_file()).map_or(0, |m| m.len()),
+    };
+    entries.map(one).sum()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! Snapshots on this disk: finding them, reading them, making them from other formats. Nothing here knows MLX, and nothing
+//! here trusts a file: every count, offset and name is checked before anything is sized or opened by it.
+
+pub mod find;
+pub mod import;
+#[cfg(test)]
+mod made;
+pub mod safetensors;
+pub mod snapshot;
+
+pub use find::{Entry, Library, Place, STARTER};
+pub use snapshot::{Snapshot, Weights};
+
+use std::path::PathBuf;
+
+use crate::error::Result;
+
+/// The folder of a model, by what a user writes: see [`find`].
+///
+/// # Errors
+/// As [`Library::resolve`].
+pub fn resolve(model: &str) -> Result<PathBuf> {
+    Library::from_env().resolve(model)
+}
+
+/// Every snapshot on this machine, whole or not.
+pub fn list() -> Vec<Entry> {
+    Library::from_env().list()
+}
