@@ -20,8 +20,7 @@ use crate::api::{BenchPlan, BenchReport, Check, Device, Logits, ModelEntry, Mode
 use crate::config::{ModelConfig, RopeConfig};
 use crate::decode::{Plan, Resolved};
 use crate::error::{Error, Result};
-use crate::hub::import;
-use crate::hub::snapshot::{self, Snapshot};
+use crate::hub::{self, Snapshot, import};
 use crate::paths;
 pub use crate::pipe::Reader;
 use crate::pipe::pipe;
@@ -78,7 +77,9 @@ impl Engine {
             Device::Auto | Device::Gpu => mlx::Device::Gpu,
         };
         if device == mlx::Device::Cpu && !mlx::set_cpu_threads(options.threads) {
-            return Err(Error::BadRequest("--threads has no effect: MLX's matrix library here takes no number of threads".into()));
+            return Err(Error::BadRequest(
+                "--threads has no effect: MLX's matrix library here takes no number of threads".into(),
+            ));
         }
         let (commands, receiver) = mpsc::channel();
         let dtype = options.dtype;
@@ -189,7 +190,7 @@ impl Engine {
 
     pub fn bench(&self, model: &str, plan: BenchPlan) -> Result<BenchReport> {
         let wanted = wanted(model)?;
-        let config = ModelConfig::parse(&wanted.snapshot.config)?;
+        let config = wanted.snapshot.model_config()?;
         let limit = self.context_limit(&config)?;
         if let Some(&ctx) = plan.contexts.iter().find(|c| *c + plan.tokens > limit) {
             let hint = format!(" (measuring {} tokens after the prompt)", plan.tokens);
@@ -216,11 +217,11 @@ impl Engine {
     /// The tokenizer, template and defaults of a snapshot, read once.
     fn text(&self, snapshot: &Snapshot) -> Result<Arc<ModelText>> {
         let texts = || self.0.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(text) = texts().get(&snapshot.folder) {
+        if let Some(text) = texts().get(snapshot.folder()) {
             return Ok(text.clone());
         }
         let text = Arc::new(ModelText::load(snapshot)?);
-        texts().insert(snapshot.folder.clone(), text.clone());
+        texts().insert(snapshot.folder().into(), text.clone());
         Ok(text)
     }
 
@@ -229,9 +230,9 @@ impl Engine {
         let capacity = capacity(config);
         match self.0.options.max_ctx {
             None => Ok(capacity),
-            Some(asked) if asked > capacity => {
-                Err(Error::BadRequest(format!("--max-ctx {asked} is more than the {capacity} tokens that this model was made for")))
-            }
+            Some(asked) if asked > capacity => Err(Error::BadRequest(format!(
+                "--max-ctx {asked} is more than the {capacity} tokens that this model was made for"
+            ))),
             Some(asked) => Ok(asked),
         }
     }
@@ -262,7 +263,7 @@ fn check_prompt(prompt: &[u32], vocabulary: usize, limit: usize, limited: bool) 
 }
 
 fn wanted(model: &str) -> Result<Wanted> {
-    Ok(Wanted { name: model.into(), snapshot: Arc::new(snapshot::resolve(model)?) })
+    Ok(Wanted { name: model.into(), snapshot: Arc::new(Snapshot::open(&hub::resolve(model)?)?) })
 }
 
 fn gone() -> Error {
@@ -271,10 +272,10 @@ fn gone() -> Error {
 
 impl ModelText {
     fn load(snapshot: &Snapshot) -> Result<Self> {
-        let folder = &snapshot.folder;
+        let folder = snapshot.folder();
         let tokenizer = Arc::new(Tokenizer::load(folder)?);
         Ok(Self {
-            config: ModelConfig::parse(&snapshot.config)?,
+            config: snapshot.model_config()?,
             stop_ids: stop_ids(folder, &tokenizer)?,
             template: ChatTemplate::load(folder)?,
             defaults: GenerationDefaults::load(folder)?,
@@ -289,12 +290,15 @@ impl ModelText {
             Prompt::Chat { messages, variables } => {
                 if self.template.is_none() {
                     return Err(Error::BadRequest(
-                        "this is a base model: it has no chat template and continues text; give it a raw prompt (--raw-prompt)".into(),
+                        "this is a base model: it has no chat template and continues text; give it a raw prompt (--raw-prompt)"
+                            .into(),
                     ));
                 }
-                let messages: Vec<_> = messages.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(|e| {
-                    Error::Internal(format!("a message did not become JSON: {e}"))
-                })?;
+                let messages: Vec<_> = messages
+                    .iter()
+                    .map(serde_json::to_value)
+                    .collect::<Result<_, _>>()
+                    .map_err(|e| Error::Internal(format!("a message did not become JSON: {e}")))?;
                 let now = OffsetDateTime::now_local().unwrap_or_else(|_| OffsetDateTime::now_utc());
                 let conversation = Conversation { messages: &messages, variables: &variables, end: End::NextMessage, now };
                 // The template writes every special token itself.

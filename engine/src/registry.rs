@@ -12,8 +12,7 @@ use crate::arch::{self, Model};
 use crate::claim::Claim;
 use crate::config::{ModelConfig, Quant, Quantization};
 use crate::error::{Error, Result};
-use crate::hub::safetensors::{self, SafeTensors};
-use crate::hub::snapshot::Snapshot;
+use crate::hub::{self, Snapshot, safetensors};
 use crate::nn::{Storage, TensorView, Tensors, Weights};
 
 /// A model that can be run now.
@@ -100,7 +99,7 @@ pub fn build(
     placement: Placement,
     progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<Resident> {
-    let config = ModelConfig::parse(&snapshot.config)?;
+    let config = snapshot.model_config()?;
     let arch = arch::find(&config)?;
     let checkpoint = Checkpoint::open(snapshot, &config, arch.rename)?;
     let Placement { dtype, unpack } = placement;
@@ -112,7 +111,7 @@ pub fn build(
     })?;
     tracing::info!(model = name, arch = arch.name, %dtype, bytes = total, "loaded");
     let vocabulary = config.vocab_size;
-    Ok(Resident { name: name.into(), folder: snapshot.folder.clone(), model: model.into(), vocabulary, dtype })
+    Ok(Resident { name: name.into(), folder: snapshot.folder().into(), model: model.into(), vocabulary, dtype })
 }
 
 /// Where a model goes.
@@ -126,47 +125,32 @@ pub struct Placement {
 
 /// A snapshot's tensors by the names of the architecture.
 struct Checkpoint {
-    files: Vec<SafeTensors>,
-    tensors: BTreeMap<String, Entry>,
+    weights: hub::Weights,
+    /// The architecture's name -> the file's, and the type.
+    tensors: BTreeMap<String, (String, Dtype)>,
     bytes: u64,
-}
-
-struct Entry {
-    file: usize,
-    /// In the file.
-    name: String,
-    dtype: Dtype,
 }
 
 impl Checkpoint {
     fn open(snapshot: &Snapshot, config: &ModelConfig, rename: fn(&ModelConfig, &str) -> Option<String>) -> Result<Self> {
-        let files = snapshot.open_weights()?;
+        let weights = snapshot.weights()?;
         let mut tensors = BTreeMap::new();
         let mut bytes = 0;
-        for (file, content) in files.iter().enumerate() {
-            for (name, info) in content.tensors() {
-                let Some(renamed) = rename(config, name) else { continue };
-                let Some(dtype) = mlx_dtype(info.dtype) else {
-                    return Err(Error::Unsupported(format!("{name} has the type {}", info.dtype)));
-                };
-                bytes += info.range.len() as u64;
-                if let Some(other) = tensors.insert(renamed, Entry { file, name: name.into(), dtype }) {
-                    return Err(Error::Weights(format!("{name} and {} are the same tensor", other.name)));
-                }
+        for (name, info) in weights.iter() {
+            let Some(renamed) = rename(config, name) else { continue };
+            let dtype = mlx_dtype(info.dtype).ok_or_else(|| Error::Unsupported(format!("{name} has the type {}", info.dtype)))?;
+            bytes += info.range.len() as u64;
+            if let Some((other, _)) = tensors.insert(renamed, (name.to_string(), dtype)) {
+                return Err(Error::Weights(format!("{name} and {other} are the same tensor")));
             }
         }
-        Ok(Self { files, tensors, bytes })
+        Ok(Self { weights, tensors, bytes })
     }
 
     /// The float type that most tensors have.
     fn stream_dtype(&self) -> Dtype {
-        let count = |d| self.tensors.values().filter(|e| e.dtype == d).count();
-        [Dtype::Bf16, Dtype::F16, Dtype::F32].into_iter().max_by_key(|d| count(*d)).unwrap_or(Dtype::Bf16)
-    }
-
-    fn info(&self, name: &str) -> Option<(&Entry, &safetensors::TensorInfo)> {
-        let entry = self.tensors.get(name)?;
-        Some((entry, self.files[entry.file].get(&entry.name)?))
+        let count = |d| self.tensors.values().filter(|(_, dtype)| *dtype == d).count();
+        [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter().max_by_key(|d| count(*d)).unwrap_or(Dtype::Bf16)
     }
 }
 
@@ -176,18 +160,21 @@ impl Tensors for Checkpoint {
     }
 
     fn meta(&self, name: &str) -> Option<(Dtype, &[usize])> {
-        self.info(name).map(|(entry, info)| (entry.dtype, info.shape.as_slice()))
+        let (stored, dtype) = self.tensors.get(name)?;
+        Some((*dtype, &self.weights.get(stored)?.shape))
     }
 
     fn read(&self, name: &str) -> Result<TensorView<'_>> {
-        let (entry, info) = self.info(name).ok_or_else(|| Error::Weights(format!("missing: {name}")))?;
-        Ok(TensorView { dtype: entry.dtype, shape: &info.shape, bytes: self.files[entry.file].bytes(&entry.name)? })
+        let missing = || Error::Weights(format!("missing: {name}"));
+        let (stored, dtype) = self.tensors.get(name).ok_or_else(missing)?;
+        let info = self.weights.get(stored).ok_or_else(missing)?;
+        Ok(TensorView { dtype: *dtype, shape: &info.shape, bytes: self.weights.bytes(stored)? })
     }
 
     fn quant_of(&self, quantization: &Quantization, module: &str) -> Option<Quant> {
         // The configuration speaks of modules by the names of the file.
-        let stored = self.tensors.get(&format!("{module}.weight"))?;
-        quantization.of(stored.name.strip_suffix(".weight")?)
+        let (stored, _) = self.tensors.get(&format!("{module}.weight"))?;
+        quantization.of(stored.strip_suffix(".weight")?)
     }
 }
 

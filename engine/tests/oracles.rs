@@ -165,8 +165,7 @@ fn modules_may_be_stored_in_their_own_way() {
     }
     write(&folder.path().join("model.safetensors"), &tensors);
     let mut config = json(&source.join("config.json"));
-    config["quantization"] =
-        json!({"bits": 6, "group_size": 32, eight: {"bits": 8, "group_size": 32}, plain: false});
+    config["quantization"] = json!({"bits": 6, "group_size": 32, eight: {"bits": 8, "group_size": 32}, plain: false});
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
     let prompt = prompt_of(&source);
     let off = max_difference(&logits(&load(folder.path()), &prompt, 64), &logits(&load(&source), &prompt, 64));

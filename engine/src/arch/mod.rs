@@ -41,7 +41,11 @@ pub static ARCHS: &[Arch] = &[llama::ARCH, qwen2::ARCH, qwen3::ARCH];
 pub fn find(config: &ModelConfig) -> Result<&'static Arch> {
     let arch = ARCHS.iter().find(|a| a.class == config.architecture).ok_or_else(|| {
         let known: Vec<_> = ARCHS.iter().map(|a| a.class).collect();
-        Error::Unsupported(format!("{} is not among the architectures of this version: {}", config.architecture, known.join(", ")))
+        Error::Unsupported(format!(
+            "{} is not among the architectures of this version: {}",
+            config.architecture,
+            known.join(", ")
+        ))
     })?;
     (arch.check)(config)?;
     Ok(arch)

@@ -109,7 +109,8 @@ pub struct Logprobs {
 impl Drawn {
     /// What has to be evaluated for it.
     pub fn arrays(&self) -> impl Iterator<Item = &Array> {
-        let logprobs = self.logprobs.iter().flat_map(|l| std::iter::once(&l.chosen).chain(l.top.iter().flat_map(|(i, v)| [i, v])));
+        let logprobs =
+            self.logprobs.iter().flat_map(|l| std::iter::once(&l.chosen).chain(l.top.iter().flat_map(|(i, v)| [i, v])));
         std::iter::once(&self.token).chain(logprobs)
     }
 }
@@ -195,7 +196,7 @@ impl Sampler {
                 kept = kept.where_(&p.greater_equal(&least)?, &nothing)?;
             }
             // The best token stays, whatever rounding says (top_p 0 asks for it alone).
-            kept = mlx::concatenate([&sorted.slice(-1, 0, 1)?, &kept.slice(-1, 1, top_k)?], -1)?;
+            kept = concatenate([&sorted.slice(-1, 0, 1)?, &kept.slice(-1, 1, top_k)?], -1)?;
         }
         let place = random::categorical(&kept, -1, &key)?.reshape(&[1, 1])?;
         Ok(order.take_along(&place, -1)?)

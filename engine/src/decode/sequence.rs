@@ -32,7 +32,16 @@ impl Sequence {
     /// The prompt must not be empty, and its ids within the model's vocabulary.
     pub fn new(model: Rc<dyn Model>, prompt: Vec<u32>, sampling: Resolved, max_new: usize) -> Self {
         let states = model.states();
-        Self { model, states, prompt, prefilled: 0, sampler: Sampler::new(sampling), max_new, pending: VecDeque::new(), submitted: 0 }
+        Self {
+            model,
+            states,
+            prompt,
+            prefilled: 0,
+            sampler: Sampler::new(sampling),
+            max_new,
+            pending: VecDeque::new(),
+            submitted: 0,
+        }
     }
 
     /// Prompt tokens processed.

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::api::{Check, CheckState};
 use crate::claim::Claim;
 use crate::engine::MLX_VERSION;
-use crate::hub::snapshot;
+use crate::hub::{self, Snapshot};
 use crate::paths;
 
 pub fn checks(device: mlx::Device) -> Vec<Check> {
@@ -83,8 +83,8 @@ fn folder(name: &str, path: &Path) -> Check {
 }
 
 fn starter() -> Check {
-    match snapshot::resolve("starter") {
-        Ok(s) => check("starter model", CheckState::Ok, s.folder.display().to_string(), None),
+    match hub::resolve("starter").and_then(|folder| Snapshot::open(&folder)) {
+        Ok(s) => check("starter model", CheckState::Ok, s.folder().display().to_string(), None),
         Err(e) => check("starter model", CheckState::Warn, e.to_string(), Some("make run brings it")),
     }
 }

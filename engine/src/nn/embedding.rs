@@ -23,8 +23,11 @@ impl Embedding {
             Matrix::Dense(w) => Ok(w.take(ids, 0)?),
             Matrix::Packed(q, format) => {
                 // The rows are unpacked after the look-up, so that only they are.
-                let rows =
-                    quant::Quantized { weight: q.weight.take(ids, 0)?, scales: q.scales.take(ids, 0)?, biases: q.biases.take(ids, 0)? };
+                let rows = quant::Quantized {
+                    weight: q.weight.take(ids, 0)?,
+                    scales: q.scales.take(ids, 0)?,
+                    biases: q.biases.take(ids, 0)?,
+                };
                 let x = quant::dequantize(&rows, *format, q.scales.dtype())?;
                 debug_assert_eq!(x.dim(-1), self.width);
                 Ok(x)

@@ -12,4 +12,4 @@ pub use linear::Linear;
 pub use mlp::SwiGlu;
 pub use norm::RmsNorm;
 pub use rope::Rope;
-pub use weights::{Storage, Progress, TensorView, Tensors, Weights};
+pub use weights::{Progress, Storage, TensorView, Tensors, Weights};

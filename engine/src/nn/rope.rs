@@ -22,8 +22,12 @@ impl Rope {
     /// For heads of `head_dim` elements of which `config` may rotate only a part.
     pub fn new(config: &config::Rope, head_dim: usize) -> Result<Self> {
         let dims = (head_dim as f64 * config.partial_rotary_factor) as usize / 2 * 2;
-        let mut rope =
-            Self { dims: dims as i32, frequencies: Frequencies::Base(config.theta as f32), position_scale: 1.0, score_factor: 1.0 };
+        let mut rope = Self {
+            dims: dims as i32,
+            frequencies: Frequencies::Base(config.theta as f32),
+            position_scale: 1.0,
+            score_factor: 1.0,
+        };
         match config.scaling {
             RopeConfig::Default => {}
             RopeConfig::Linear { factor } => rope.position_scale = (1.0 / factor) as f32,

@@ -187,7 +187,10 @@ impl<'a> Weights<'a> {
         match quant {
             Some(q) => Some(Affine { bits: q.bits as i32, group_size: q.group_size as i32 }),
             None => {
-                self.problem(format!("{}.scales belongs to a quantized matrix, but config.json does not say of what kind", self.prefix));
+                self.problem(format!(
+                    "{}.scales belongs to a quantized matrix, but config.json does not say of what kind",
+                    self.prefix
+                ));
                 None
             }
         }

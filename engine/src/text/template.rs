@@ -270,7 +270,9 @@ fn explain(error: &minijinja::Error) -> Error {
     }
     Error::Template(match (error.kind(), error.line()) {
         (ErrorKind::OutOfFuel, _) => "it does not end within its budget of steps and bytes".into(),
-        (kind, Some(line)) => format!("{}, line {line}", error.detail().map_or_else(|| kind.to_string(), |d| format!("{kind}: {d}"))),
+        (kind, Some(line)) => {
+            format!("{}, line {line}", error.detail().map_or_else(|| kind.to_string(), |d| format!("{kind}: {d}")))
+        }
         (_, None) => error.to_string(),
     })
 }
@@ -365,7 +367,8 @@ fn mark_end(messages: &mut [Json]) -> Result<String> {
 fn cut_at_mark(mut text: String, content: &str) -> Result<String> {
     let trimmed = MARK.trim_end();
     let at = text.rfind(trimmed).filter(|_| text.contains(content.trim()));
-    let at = at.ok_or_else(|| Error::Template("it does not show the last message, so the message cannot be gone on with".into()))?;
+    let at =
+        at.ok_or_else(|| Error::Template("it does not show the last message, so the message cannot be gone on with".into()))?;
     let kept_spaces = text[at..].starts_with(MARK);
     text.truncate(at);
     if !kept_spaces {

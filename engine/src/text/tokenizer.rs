@@ -55,7 +55,8 @@ impl Tokenizer {
         if tokenizer.bos.is_none()
             && let Some(config) = read_json(&folder.join("config.json"))?
         {
-            let id = [Some(&config), config.get("text_config")].into_iter().flatten().find_map(|c| c.get("bos_token_id")?.as_u64());
+            let id =
+                [Some(&config), config.get("text_config")].into_iter().flatten().find_map(|c| c.get("bos_token_id")?.as_u64());
             tokenizer.bos = id.and_then(|id| u32::try_from(id).ok()).filter(|id| tokenizer.token(*id).is_some());
         }
         Ok(tokenizer)

@@ -10,7 +10,9 @@ use crate::registry::Resident;
 /// One row per context: medians over the runs, after one that is thrown away.
 pub fn run(resident: &Resident, plan: &BenchPlan, default_chunk: usize) -> Result<Vec<BenchRow>> {
     if plan.tokens < 2 || plan.runs == 0 || plan.contexts.contains(&0) {
-        return Err(Error::BadRequest("a measurement needs a context of at least one token, two tokens to decode and one run".into()));
+        return Err(Error::BadRequest(
+            "a measurement needs a context of at least one token, two tokens to decode and one run".into(),
+        ));
     }
     let chunk = plan.prompt_chunk.unwrap_or(default_chunk);
     let mut rows = Vec::new();

@@ -18,7 +18,7 @@ use mlx::Array;
 use crate::api::{BenchPlan, BenchRow, Event, LoadStage, Logits, Status};
 use crate::decode::Plan;
 use crate::error::{Error, Result};
-use crate::hub::snapshot::Snapshot;
+use crate::hub::Snapshot;
 use crate::pipe::Writer;
 use crate::registry::{Registry, Resident};
 use crate::text::Tokenizer;
@@ -152,7 +152,7 @@ impl Worker {
 
     /// The model, loaded if it is not resident. Other sequences go on meanwhile.
     fn model(&mut self, wanted: &Wanted, writer: Option<&Writer>) -> Result<Resident> {
-        if let Some(resident) = self.registry.get(&wanted.snapshot.folder) {
+        if let Some(resident) = self.registry.get(wanted.snapshot.folder()) {
             return Ok(resident);
         }
         let Self { commands, device, registry, running, waiting } = self;

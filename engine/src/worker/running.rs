@@ -102,7 +102,8 @@ impl Running {
     }
 
     fn finish(&mut self, end: End) {
-        let usage = Usage { prompt_tokens: self.generation.sequence.prompt_len(), completion_tokens: self.generation.collected() };
+        let usage =
+            Usage { prompt_tokens: self.generation.sequence.prompt_len(), completion_tokens: self.generation.collected() };
         let timings = self.times.summary(usage);
         tracing::info!(?usage, ?timings, "an answer ended");
         let kv_bytes = self.generation.sequence.kv_bytes();

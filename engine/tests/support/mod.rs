@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use mlx::{Array, Dtype};
 use rmlx_engine::api;
+use rmlx_engine::hub::Snapshot;
 use rmlx_engine::hub::safetensors::SafeTensors;
-use rmlx_engine::hub::snapshot::Snapshot;
 use rmlx_engine::registry::{Registry, Resident};
 use serde_json::Value;
 

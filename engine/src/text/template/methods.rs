@@ -56,7 +56,9 @@ fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Optio
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             let parts = match separator.as_str() {
                 Some("") => return Err(invalid("empty separator")),
-                Some(separator) if name == "split" => split(text, |rest| rest.find(separator).map(|i| (i, i + separator.len())), limit),
+                Some(separator) if name == "split" => {
+                    split(text, |rest| rest.find(separator).map(|i| (i, i + separator.len())), limit)
+                }
                 Some(separator) => rsplit(text, separator, limit),
                 None if name == "split" => split_spaces(text, limit),
                 // Splitting from the right at spaces, with a limit, is not seen in templates.
