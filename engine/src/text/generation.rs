@@ -23,7 +23,9 @@ pub fn stop_ids(folder: &Path, tokenizer: &Tokenizer) -> Result<BTreeSet<u32>> {
         for holder in [Some(&config), config.get("text_config")].into_iter().flatten() {
             match holder.get("eos_token_id") {
                 None | Some(Json::Null) => {}
-                Some(value) => ids.extend(read_ids(value).ok_or_else(|| Error::bad_file(&path, format!("eos_token_id is {value}")))?),
+                Some(value) => {
+                    ids.extend(read_ids(value).ok_or_else(|| Error::bad_file(&path, format!("eos_token_id is {value}")))?)
+                }
             }
         }
     }
@@ -108,10 +110,7 @@ mod tests {
         let defaults = GenerationDefaults::from_config(&file).unwrap();
         let mut sampling = Sampling { top_p: Some(0.5), ..Sampling::default() };
         defaults.fill(&mut sampling);
-        assert_eq!(
-            sampling,
-            Sampling { temperature: Some(0.6), top_p: Some(0.5), top_k: Some(20), ..Sampling::default() }
-        );
+        assert_eq!(sampling, Sampling { temperature: Some(0.6), top_p: Some(0.5), top_k: Some(20), ..Sampling::default() });
     }
 
     #[test]

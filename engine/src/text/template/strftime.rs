@@ -36,7 +36,12 @@ fn write_directive(out: &mut String, now: OffsetDateTime, directive: char, padde
             (true, _) => write!(out, "{value:width$}"),
         };
     };
-    let hour12 = || u32::from(match now.hour() % 12 { 0 => 12, h => h });
+    let hour12 = || {
+        u32::from(match now.hour() % 12 {
+            0 => 12,
+            h => h,
+        })
+    };
     let since_sunday = u32::from(now.weekday().number_days_from_sunday());
     let since_monday = u32::from(now.weekday().number_days_from_monday());
     let ordinal = u32::from(now.ordinal());
