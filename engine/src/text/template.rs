@@ -5,6 +5,7 @@
 //! * Where Jinja2, Python and minijinja differ, Python wins: `tests/fixtures/templates/semantics.json` holds what the
 //!   reference prints.
 
+mod environment;
 mod methods;
 mod strftime;
 mod tojson;
@@ -16,9 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest, ValueKind};
-use minijinja::{AutoEscape, Environment, ErrorKind, State, UndefinedBehavior, Value};
+use minijinja::{Environment, ErrorKind, Value};
 use serde_json::{Map, Value as Json};
 use time::OffsetDateTime;
 
@@ -130,7 +129,7 @@ impl std::fmt::Debug for Jinja {
 
 impl Jinja {
     fn new(sources: BTreeMap<String, String>, special: &SpecialTokens) -> Result<Self> {
-        let mut environment = environment();
+        let mut environment = environment::new();
         for (name, source) in &sources {
             if source.len() > MAX_SOURCE {
                 return Err(Error::Template(format!("the template has {} bytes; {MAX_SOURCE} are allowed", source.len())));
@@ -198,72 +197,10 @@ impl Jinja {
     }
 }
 
-/// Jinja2's environment as transformers sets it up.
-fn environment() -> Environment<'static> {
-    let mut env = Environment::new();
-    env.set_undefined_behavior(UndefinedBehavior::Lenient);
-    env.set_auto_escape_callback(|_| AutoEscape::None);
-    if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
-        env.set_syntax(syntax);
-    }
-    env.set_debug(false);
-    env.set_formatter(|out, state, value| {
-        match value.as_str() {
-            Some(text) => out.write_str(text)?,
-            None => out.write_str(&value::py_str(state, value)?)?,
-        }
-        Ok(())
-    });
-    env.set_unknown_method_callback(methods::call);
-    env.remove_global("debug");
-    env.add_function("raise_exception", |message: &Value| -> Result<Value, minijinja::Error> {
-        Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raised").with_source(Raised(message.to_string())))
-    });
-    env.add_filter("tojson", tojson::tojson);
-    env.add_filter("string", |state: &State, value: &Value| match value.kind() {
-        ValueKind::String => Ok(value.clone()),
-        _ => value::py_str(state, value).map(Value::from),
-    });
-    env.add_function("dict", |positional: Rest<Value>, kwargs: Kwargs| -> Result<Value, minijinja::Error> {
-        let mut pairs = Vec::new();
-        for source in positional.iter() {
-            match source.as_object().filter(|_| source.kind() == ValueKind::Map).and_then(|o| o.try_iter_pairs()) {
-                Some(items) => pairs.extend(items),
-                None => {
-                    for pair in source.try_iter()? {
-                        pairs.push((pair.get_item_by_index(0)?, pair.get_item_by_index(1)?));
-                    }
-                }
-            }
-        }
-        for name in kwargs.args().map(str::to_string).collect::<Vec<_>>() {
-            pairs.push((Value::from(name.as_str()), kwargs.get::<Value>(&name)?));
-        }
-        Ok(value::dict(pairs))
-    });
-    // Python's strings and dicts have a length and items, so Jinja2 counts them.
-    env.add_test("sequence", |value: &Value| {
-        value.is_undefined() || matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
-    });
-    env
-}
-
-/// What `raise_exception` was called with: the template refuses the conversation.
-#[derive(Debug)]
-struct Raised(String);
-
-impl std::fmt::Display for Raised {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Raised {}
-
 fn explain(error: &minijinja::Error) -> Error {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
-        if let Some(Raised(message)) = inner.downcast_ref() {
+        if let Some(environment::Raised(message)) = inner.downcast_ref::<environment::Raised>() {
             return Error::Template(format!("it refuses the conversation: {message}"));
         }
         source = inner.source();
