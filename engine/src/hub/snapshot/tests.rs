@@ -101,7 +101,9 @@ fn shards() {
 fn refuses() {
     let remote = br#"{"architectures": ["X"], "auto_map": {"AutoModelForCausalLM": "modeling_x.X"}}"#;
     let weights = one("a");
-    let cases: &[(&[(&str, &[u8])], &str, &str)] = &[
+    // Files, the error's code, what it says.
+    type Case<'a> = (&'a [(&'a str, &'a [u8])], &'a str, &'a str);
+    let cases: &[Case] = &[
         (&[(SINGLE, &weights)], "bad_file", "has no config.json"),
         (&[("config.json", b"{"), (SINGLE, &weights)], "bad_file", "not valid JSON"),
         (&[("config.json", br#"{"eps": NaN}"#), (SINGLE, &weights)], "bad_file", "not valid JSON"),
