@@ -1,7 +1,11 @@
 //! Every type that crosses a border: requests, events, error codes. Plain data; serde derives live here and nowhere else.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::error::Error;
 
 /// One message of a conversation. Fields that a role does not use stay empty; they reach the chat template as they are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,11 +63,21 @@ pub struct Request {
     pub ignore_eos: bool,
     /// Log probabilities of the chosen token and of this many alternatives (0 to 20).
     pub logprobs: Option<usize>,
+    /// Emit an [`Event::Token`] per token even without log probabilities.
+    pub token_ids: bool,
 }
 
 impl Request {
     pub fn new(prompt: Prompt) -> Self {
-        Self { prompt, sampling: Sampling::default(), max_tokens: None, stop: Vec::new(), ignore_eos: false, logprobs: None }
+        Self {
+            prompt,
+            sampling: Sampling::default(),
+            max_tokens: None,
+            stop: Vec::new(),
+            ignore_eos: false,
+            logprobs: None,
+            token_ids: false,
+        }
     }
 }
 
@@ -124,6 +138,12 @@ pub struct ErrorInfo {
     pub message: String,
 }
 
+impl From<&Error> for ErrorInfo {
+    fn from(error: &Error) -> Self {
+        Self { code: error.code().into(), message: error.to_string() }
+    }
+}
+
 /// What a reader of an answer (or of a load) sees, in order. `Finished` and `Failed` are last; nothing follows them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -160,4 +180,182 @@ pub enum LoadStage {
     Weights,
     /// A first step, so that the first answer does not pay for it.
     Warmup,
+}
+
+/// What an engine is started with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    pub device: Device,
+    pub dtype: Dtype,
+    /// Threads of the CPU device; `None`: as many as the machine has cores.
+    pub threads: Option<usize>,
+    /// Most tokens of one sequence, prompt and answer together; `None`: what the model allows.
+    pub max_ctx: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Device {
+    /// The GPU when MLX has one, else the CPU.
+    #[default]
+    Auto,
+    Cpu,
+    Gpu,
+}
+
+/// The arithmetic type of activations and of the KV cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dtype {
+    /// The snapshot's own type on the GPU, f32 on the CPU.
+    #[default]
+    Auto,
+    F32,
+    Bf16,
+    F16,
+}
+
+/// The logits after every token of a prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Logits {
+    pub tokens: Vec<u32>,
+    pub vocab: usize,
+    /// Row-major `[tokens, vocab]`.
+    pub data: Vec<f32>,
+}
+
+/// What a snapshot's files say, without loading it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    pub name: String,
+    pub folder: PathBuf,
+    /// The architecture that runs it (`llama`, ...).
+    pub architecture: String,
+    /// Weights, counted before packing.
+    pub parameters: u64,
+    /// Size of the weight files.
+    pub bytes: u64,
+    /// `None`: not quantized.
+    pub quantization: Option<Quantization>,
+    /// The type of the weights that are not packed (`bf16`, ...).
+    pub weights_dtype: String,
+    pub context_length: Option<usize>,
+    pub hidden: usize,
+    pub layers: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub vocab: usize,
+    /// The output projection is the embedding.
+    pub tied_embeddings: bool,
+    /// Without one the model is a base model: it continues text and does not answer.
+    pub has_chat_template: bool,
+    pub stop_ids: Vec<u32>,
+    /// Of all layers, at two bytes an element.
+    pub kv_bytes_per_token: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quantization {
+    /// `affine`.
+    pub mode: String,
+    pub bits: u32,
+    pub group_size: u32,
+    /// Some modules have another width.
+    pub mixed: bool,
+}
+
+/// A snapshot on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelEntry {
+    /// What `load` takes.
+    pub name: String,
+    pub folder: PathBuf,
+    /// Size of its files.
+    pub bytes: u64,
+    /// `None`: its configuration names none.
+    pub architecture: Option<String>,
+    pub source: ModelSource,
+    /// Why it cannot be run, when that is plain from its files.
+    pub problem: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelSource {
+    /// rMLX's own models folder.
+    Own,
+    /// The Hugging Face cache.
+    HuggingFace,
+}
+
+/// The engine at this moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// `cpu` or `gpu`: what `auto` came to.
+    pub device: String,
+    /// Of the resident model; `None` while there is none.
+    pub dtype: Option<String>,
+    /// Of the library that is loaded.
+    pub mlx_version: String,
+    /// MLX's own counters.
+    pub active_bytes: u64,
+    pub peak_bytes: u64,
+    pub cache_bytes: u64,
+    pub resident: Vec<String>,
+}
+
+/// What to measure. Prompts are made of fixed pseudo-random token ids; decoding is greedy and goes past stop tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BenchPlan {
+    /// Prompt lengths, one row each.
+    pub contexts: Vec<usize>,
+    /// Tokens to decode after each prompt.
+    pub tokens: usize,
+    /// Tokens per prefill step; `None`: the engine's own.
+    pub prompt_chunk: Option<usize>,
+    /// Measured repetitions of a row (its numbers are medians), after one that is thrown away.
+    pub runs: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BenchReport {
+    pub model: String,
+    pub device: String,
+    pub dtype: String,
+    pub mlx_version: String,
+    pub rows: Vec<BenchRow>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct BenchRow {
+    pub ctx: usize,
+    /// Prompt tokens over the time until the first token was read.
+    pub prefill_tok_s: f64,
+    pub ttft_ms: f64,
+    /// Tokens after the first over the time between the first and the last.
+    pub decode_tok_s: f64,
+    pub kv_bytes: u64,
+    /// MLX's peak, counted from before the prefill.
+    pub peak_bytes: u64,
+    /// Building and submitting one decode step, waiting left out.
+    pub host_us_per_token: f64,
+}
+
+/// One finding of `doctor`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    pub name: String,
+    pub state: CheckState,
+    pub detail: String,
+    /// What to do about it.
+    pub fix: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckState {
+    Ok,
+    Warn,
+    Fail,
 }

@@ -1,7 +1,18 @@
 //! The rMLX engine: everything that works without a window. Start reading at `docs/architecture.md`.
 
 pub mod api;
+pub mod arch;
+pub mod claim;
 pub mod config;
+pub mod decode;
+pub mod engine;
 pub mod error;
 pub mod hub;
+pub mod kv;
+pub mod log;
+pub mod nn;
 pub mod paths;
+pub mod pipe;
+pub mod registry;
+pub mod text;
+pub mod worker;

@@ -1567,6 +1567,20 @@ unsafe extern "C" {
         s: mlx_stream,
     ) -> ::std::os::raw::c_int;
 }
+unsafe extern "C" {
+    pub fn mlx_fast_scaled_dot_product_attention(
+        res: *mut mlx_array,
+        queries: mlx_array,
+        keys: mlx_array,
+        values: mlx_array,
+        scale: f32,
+        mask_mode: *const ::std::os::raw::c_char,
+        mask_arr: mlx_array,
+        sinks: mlx_array,
+        force_fused: bool,
+        s: mlx_stream,
+    ) -> ::std::os::raw::c_int;
+}
 pub const MLX_FFT_NORM_BACKWARD: mlx_fft_norm_ = 0;
 pub const MLX_FFT_NORM_ORTHO: mlx_fft_norm_ = 1;
 pub const MLX_FFT_NORM_FORWARD: mlx_fft_norm_ = 2;
@@ -3316,6 +3330,27 @@ unsafe extern "C" {
     pub fn mlx_tanh(res: *mut mlx_array, a: mlx_array, s: mlx_stream) -> ::std::os::raw::c_int;
 }
 unsafe extern "C" {
+    pub fn mlx_tensordot(
+        res: *mut mlx_array,
+        a: mlx_array,
+        b: mlx_array,
+        axes_a: *const ::std::os::raw::c_int,
+        axes_a_num: usize,
+        axes_b: *const ::std::os::raw::c_int,
+        axes_b_num: usize,
+        s: mlx_stream,
+    ) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    pub fn mlx_tensordot_axis(
+        res: *mut mlx_array,
+        a: mlx_array,
+        b: mlx_array,
+        axis: ::std::os::raw::c_int,
+        s: mlx_stream,
+    ) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
     pub fn mlx_tile(
         res: *mut mlx_array,
         arr: mlx_array,
@@ -3432,6 +3467,15 @@ unsafe extern "C" {
         a: mlx_array,
         keepdims: bool,
         ddof: ::std::os::raw::c_int,
+        s: mlx_stream,
+    ) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    pub fn mlx_vecdot(
+        res: *mut mlx_array,
+        a: mlx_array,
+        b: mlx_array,
+        axis: ::std::os::raw::c_int,
         s: mlx_stream,
     ) -> ::std::os::raw::c_int;
 }

@@ -1,8 +1,29 @@
-//! The safe layer over MLX.
-#[derive(Debug)]
-pub struct Error(String);
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+//! The safe layer over MLX: arrays, operations, devices; errors as values.
+//!
+//! * Every operation is lazy: it adds a node to a graph. Reading an array ([`Array::to_vec`]) evaluates it first.
+//! * Arrays belong to the thread that made them (MLX streams are per thread, and a lazy array evaluated elsewhere fails), so
+//!   [`Array`] is neither `Send` nor `Sync`. What crosses threads is plain data.
+//! * Operations run on the thread's device, chosen once by [`use_device`]; the CPU unless told otherwise.
+//! * Only this crate names `mlx_sys`.
+
+mod array;
+mod compile;
+mod device;
+mod dtype;
+mod error;
+pub mod fast;
+pub mod kernel;
+pub mod memory;
+mod ops;
+pub mod quant;
+pub mod random;
+
+pub use array::{Array, async_eval, eval};
+pub use compile::Compiled;
+pub use device::{
+    Device, cpu_matrix_library, current_device, device_name, gpu_available, gpu_memory, set_cpu_threads, synchronize, use_device,
+    version,
+};
+pub use dtype::{Dtype, Element};
+pub use error::{Error, Result};
+pub use ops::concatenate;

@@ -15,7 +15,7 @@ fn main() {
         .allowlist_var("MLX_.*")
         // Declared only where the C compiler has the type, which differs between targets.
         .blocklist_function("mlx_array_(item|data)_b?float16")
-        .blocklist_function("mlx_.*distributed.*|mlx_linalg.*|mlx_fft.*|mlx_export.*|mlx_import.*|mlx_imported.*|mlx_node_namer.*|mlx_.*dot.*")
+        .blocklist_function("mlx_.*distributed.*|mlx_linalg.*|mlx_fft.*|mlx_export.*|mlx_import.*|mlx_imported.*|mlx_node_namer.*|mlx_export_to_dot")
         .blocklist_var("mlx_.*_empty")
         .blocklist_type("FILE|_IO_.*|__sFILE.*")
         .raw_line("pub type FILE = ::std::ffi::c_void; // only behind pointers")

@@ -1,0 +1,28 @@
+# Everything is in scripts/; run `make help`.
+.PHONY: help run build test proof check-macos fmt
+.DEFAULT_GOAL := help
+
+PROMPT ?= What is the capital of France?
+export PROMPT
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  %-18s %s\n' "$$name" "$$what"; done
+
+run: ## set up, build, import the starter model and ask it PROMPT
+	@scripts/run
+
+build: ## set up and build the release binaries
+	@scripts/build
+
+test: ## set up and run every check that a change must pass
+	@scripts/test
+
+proof: ## the long tier: tests too slow for make test; adds a line to docs/proofs.md
+	@scripts/proof
+
+check-macos: ## type-check everything for macOS, from Linux
+	@scripts/setup test
+	@scripts/check-macos
+
+fmt: ## format the Rust code
+	@. scripts/lib.sh && cargo fmt --all

@@ -1,0 +1,309 @@
+//! The handle to the engine: the one door for the command line, the server and the app.
+//!
+//! What needs no array (names, files, templates, tokenizing) happens on the caller's thread; the rest is sent to the worker.
+
+mod doctor;
+mod info;
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use time::OffsetDateTime;
+
+pub use crate::api::Options;
+use crate::api::{BenchPlan, BenchReport, Check, Device, Logits, ModelEntry, ModelInfo, Prompt, Request, Status};
+use crate::config::{ModelConfig, RopeConfig};
+use crate::decode::{Plan, Resolved};
+use crate::error::{Error, Result};
+use crate::hub::{self, Snapshot, import};
+use crate::paths;
+pub use crate::pipe::Reader;
+use crate::pipe::pipe;
+use crate::registry::Registry;
+use crate::text::{ChatTemplate, Conversation, End, GenerationDefaults, Tokenizer, stop_ids};
+use crate::worker::{self, Command, Job, Wanted, Worker};
+
+/// The MLX that this program was compiled against.
+pub const MLX_VERSION: &str = "0.32.2";
+
+/// Cheap to clone; every clone speaks to the same engine. When the last goes, the worker ends its answers and stops.
+#[derive(Clone)]
+pub struct Engine(Arc<Shared>);
+
+struct Shared {
+    options: Options,
+    device: mlx::Device,
+    commands: Sender<Command>,
+    worker: Mutex<Option<JoinHandle<()>>>,
+    texts: Mutex<HashMap<PathBuf, Arc<ModelText>>>,
+}
+
+/// The part of a snapshot that turns conversations into ids and ids into text.
+struct ModelText {
+    config: ModelConfig,
+    tokenizer: Arc<Tokenizer>,
+    template: ChatTemplate,
+    stop_ids: std::collections::BTreeSet<u32>,
+    defaults: GenerationDefaults,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Shutdown);
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(worker) = worker {
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Engine {
+    /// Starts the worker; nothing is loaded and no claim taken yet.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] for a GPU that is not there.
+    pub fn start(options: Options) -> Result<Self> {
+        let device = match options.device {
+            Device::Cpu => mlx::Device::Cpu,
+            Device::Auto if !mlx::gpu_available() => mlx::Device::Cpu,
+            Device::Gpu if !mlx::gpu_available() => {
+                return Err(Error::BadRequest("this MLX finds no GPU on this machine; use --device cpu".into()));
+            }
+            Device::Auto | Device::Gpu => mlx::Device::Gpu,
+        };
+        if device == mlx::Device::Cpu && !mlx::set_cpu_threads(options.threads) {
+            return Err(Error::BadRequest(
+                "--threads has no effect: MLX's matrix library here takes no number of threads".into(),
+            ));
+        }
+        let (commands, receiver) = mpsc::channel();
+        let dtype = options.dtype;
+        let (started, start) = mpsc::channel();
+        let worker = std::thread::Builder::new()
+            .name("engine".into())
+            .spawn(move || {
+                // The stream must belong to this thread.
+                let ready = mlx::use_device(device).and_then(|()| worker::limit_memory(device)).map_err(Error::from);
+                let go = ready.is_ok();
+                let _ = started.send(ready);
+                if go {
+                    Worker::new(receiver, device, Registry::new(device, dtype)).run();
+                }
+            })
+            .map_err(|e| Error::Internal(format!("the engine's thread did not start: {e}")))?;
+        start.recv().map_err(|_| gone())??;
+        let shared = Shared { options, device, commands, worker: Mutex::new(Some(worker)), texts: Mutex::default() };
+        Ok(Self(Arc::new(shared)))
+    }
+
+    fn send(&self, command: Command) -> Result<()> {
+        self.0.commands.send(command).map_err(|_| gone())
+    }
+
+    /// Resolves the name and loads: `Loading` events, then `Loaded` or `Failed`. Dropping the reader cancels the load.
+    pub fn load(&self, model: &str) -> Result<Reader> {
+        let wanted = wanted(model)?;
+        let (writer, reader) = pipe();
+        self.send(Command::Load(wanted, writer))?;
+        Ok(reader)
+    }
+
+    /// Answers; a model that is not resident is loaded first, with its events in the same reader.
+    ///
+    /// # Errors
+    /// What is wrong with the request itself: unknown model, prompt over the context, settings out of range.
+    pub fn generate(&self, model: &str, request: Request) -> Result<Reader> {
+        let asked = Instant::now();
+        let wanted = wanted(model)?;
+        let text = self.text(&wanted.snapshot)?;
+        let vocabulary = text.config.vocab_size;
+        let mut sampling = request.sampling;
+        text.defaults.fill(&mut sampling);
+        let sampling = Resolved::new(&sampling, request.logprobs, vocabulary)?;
+        let prompt = text.tokens(request.prompt)?;
+        let limit = self.context_limit(&text.config)?;
+        check_prompt(&prompt, vocabulary, limit, self.0.options.max_ctx.is_some())?;
+        let room = limit - prompt.len();
+        let plan = Plan {
+            max_new: request.max_tokens.unwrap_or(room).min(room),
+            prompt,
+            sampling,
+            stop_ids: if request.ignore_eos { Default::default() } else { text.stop_ids.clone() },
+            stop: request.stop,
+        };
+        let (writer, reader) = pipe();
+        let emit_tokens = request.token_ids || request.logprobs.is_some();
+        let job = Job { wanted, plan, tokenizer: text.tokenizer.clone(), emit_tokens, asked };
+        self.send(Command::Generate(Box::new(job), writer))?;
+        Ok(reader)
+    }
+
+    /// The scores after every token of a prompt.
+    pub fn logits(&self, model: &str, prompt: Prompt) -> Result<Logits> {
+        let wanted = wanted(model)?;
+        let text = self.text(&wanted.snapshot)?;
+        let tokens = text.tokens(prompt)?;
+        let limit = self.context_limit(&text.config)?;
+        check_prompt(&tokens, text.config.vocab_size, limit, self.0.options.max_ctx.is_some())?;
+        let (reply, answer) = mpsc::channel();
+        self.send(Command::Logits(wanted, tokens, reply))?;
+        answer.recv().map_err(|_| gone())?
+    }
+
+    /// From the snapshot's files; nothing is loaded.
+    pub fn info(&self, model: &str) -> Result<ModelInfo> {
+        info::info(model)
+    }
+
+    pub fn list(&self) -> Result<Vec<ModelEntry>> {
+        info::list()
+    }
+
+    /// Writes a snapshot from a foreign file and returns its folder. `progress` gets bytes done and in all.
+    pub fn import(
+        &self,
+        file: &Path,
+        out: Option<PathBuf>,
+        name: Option<String>,
+        force: bool,
+        progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<PathBuf> {
+        let name = name.unwrap_or_else(|| import::default_name(file));
+        let out = out.unwrap_or_else(|| paths::models().join(name));
+        Ok(import::gguf(file, &import::ImportOptions { out, force }, progress)?.folder)
+    }
+
+    pub fn status(&self) -> Status {
+        let (reply, answer) = mpsc::channel();
+        let asked = self.send(Command::Status(reply)).and_then(|()| answer.recv().map_err(|_| gone()));
+        asked.unwrap_or_else(|_| Status {
+            device: worker::device_name(self.0.device).into(),
+            mlx_version: MLX_VERSION.into(),
+            ..Status::default()
+        })
+    }
+
+    pub fn bench(&self, model: &str, plan: BenchPlan) -> Result<BenchReport> {
+        let wanted = wanted(model)?;
+        let config = wanted.snapshot.model_config()?;
+        let limit = self.context_limit(&config)?;
+        if let Some(&ctx) = plan.contexts.iter().find(|c| *c + plan.tokens > limit) {
+            let hint = format!(" (measuring {} tokens after the prompt)", plan.tokens);
+            return Err(Error::ContextLength { prompt: ctx, limit, hint });
+        }
+        let name = wanted.name.clone();
+        let (reply, answer) = mpsc::channel();
+        self.send(Command::Bench(wanted, plan, reply))?;
+        let (dtype, rows) = answer.recv().map_err(|_| gone())??;
+        Ok(BenchReport {
+            model: name,
+            device: worker::device_name(self.0.device).into(),
+            dtype,
+            mlx_version: mlx::version(),
+            rows,
+        })
+    }
+
+    /// What is installed and what is wrong with it.
+    pub fn doctor(&self) -> Vec<Check> {
+        doctor::checks(self.0.device)
+    }
+
+    /// The tokenizer, template and defaults of a snapshot, read once.
+    fn text(&self, snapshot: &Snapshot) -> Result<Arc<ModelText>> {
+        let texts = || self.0.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = texts().get(snapshot.folder()) {
+            return Ok(text.clone());
+        }
+        let text = Arc::new(ModelText::load(snapshot)?);
+        texts().insert(snapshot.folder().into(), text.clone());
+        Ok(text)
+    }
+
+    /// Tokens that one sequence may have, prompt and answer together.
+    fn context_limit(&self, config: &ModelConfig) -> Result<usize> {
+        let capacity = capacity(config);
+        match self.0.options.max_ctx {
+            None => Ok(capacity),
+            Some(asked) if asked > capacity => Err(Error::BadRequest(format!(
+                "--max-ctx {asked} is more than the {capacity} tokens that this model was made for"
+            ))),
+            Some(asked) => Ok(asked),
+        }
+    }
+}
+
+/// Positions that the model was trained or stretched for.
+fn capacity(config: &ModelConfig) -> usize {
+    match config.rope.scaling {
+        RopeConfig::Yarn { factor, original_context, .. } => {
+            config.max_position_embeddings.max((factor * original_context as f64) as usize)
+        }
+        _ => config.max_position_embeddings,
+    }
+}
+
+fn check_prompt(prompt: &[u32], vocabulary: usize, limit: usize, limited: bool) -> Result<()> {
+    if prompt.is_empty() {
+        return Err(Error::BadRequest("the prompt is empty".into()));
+    }
+    if let Some(id) = prompt.iter().find(|id| **id as usize >= vocabulary) {
+        return Err(Error::BadRequest(format!("the prompt has token {id}; the model's vocabulary has {vocabulary}")));
+    }
+    if prompt.len() > limit {
+        let hint = if limited { "; --max-ctx sets the limit" } else { "; shorten it" };
+        return Err(Error::ContextLength { prompt: prompt.len(), limit, hint: hint.into() });
+    }
+    Ok(())
+}
+
+fn wanted(model: &str) -> Result<Wanted> {
+    Ok(Wanted { name: model.into(), snapshot: Arc::new(Snapshot::open(&hub::resolve(model)?)?) })
+}
+
+fn gone() -> Error {
+    Error::Internal("the engine's thread is gone".into())
+}
+
+impl ModelText {
+    fn load(snapshot: &Snapshot) -> Result<Self> {
+        let folder = snapshot.folder();
+        let tokenizer = Arc::new(Tokenizer::load(folder)?);
+        Ok(Self {
+            config: snapshot.model_config()?,
+            stop_ids: stop_ids(folder, &tokenizer)?,
+            template: ChatTemplate::load(folder)?,
+            defaults: GenerationDefaults::load(folder)?,
+            tokenizer,
+        })
+    }
+
+    fn tokens(&self, prompt: Prompt) -> Result<Vec<u32>> {
+        match prompt {
+            Prompt::Tokens(ids) => Ok(ids),
+            Prompt::Text(text) => self.tokenizer.encode(&text, true),
+            Prompt::Chat { messages, variables } => {
+                if self.template.is_none() {
+                    return Err(Error::BadRequest(
+                        "this is a base model: it has no chat template and continues text; give it a raw prompt (--raw-prompt)"
+                            .into(),
+                    ));
+                }
+                let messages: Vec<_> = messages
+                    .iter()
+                    .map(serde_json::to_value)
+                    .collect::<Result<_, _>>()
+                    .map_err(|e| Error::Internal(format!("a message did not become JSON: {e}")))?;
+                let now = OffsetDateTime::now_local().unwrap_or_else(|_| OffsetDateTime::now_utc());
+                let conversation = Conversation { messages: &messages, variables: &variables, end: End::NextMessage, now };
+                // The template writes every special token itself.
+                self.tokenizer.encode(&self.template.render(&conversation)?, false)
+            }
+        }
+    }
+}

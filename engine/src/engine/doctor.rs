@@ -1,0 +1,90 @@
+//! What `rmlx doctor` finds: facts that were looked up, and what to do where one is wrong.
+
+use std::fs;
+use std::path::Path;
+
+use crate::api::{Check, CheckState};
+use crate::claim::Claim;
+use crate::engine::MLX_VERSION;
+use crate::hub::{self, Snapshot};
+use crate::paths;
+
+pub fn checks(device: mlx::Device) -> Vec<Check> {
+    vec![mlx_library(), compute(device), matrix_library(device), claim(device), folder("state folder", &paths::home()), starter()]
+}
+
+fn check(name: &str, state: CheckState, detail: impl Into<String>, fix: Option<&str>) -> Check {
+    Check { name: name.into(), state, detail: detail.into(), fix: fix.map(Into::into) }
+}
+
+fn mlx_library() -> Check {
+    let found = mlx::version();
+    if found == MLX_VERSION {
+        check("MLX", CheckState::Ok, found, None)
+    } else {
+        let detail = format!("{found} is loaded, but this program was built against {MLX_VERSION}");
+        check("MLX", CheckState::Fail, detail, Some("run scripts/setup, and unset LD_LIBRARY_PATH or DYLD_LIBRARY_PATH"))
+    }
+}
+
+fn compute(device: mlx::Device) -> Check {
+    match device {
+        mlx::Device::Gpu => {
+            let name = mlx::device_name(device).unwrap_or_else(|| "a GPU whose driver gives no name".into());
+            let memory = mlx::gpu_memory().map_or(String::new(), |b| format!(", {:.1} GB", b as f64 / 1e9));
+            check("device", CheckState::Ok, format!("gpu: {name}{memory}"), None)
+        }
+        mlx::Device::Cpu if mlx::gpu_available() => check("device", CheckState::Ok, "cpu (a GPU is there: --device gpu)", None),
+        mlx::Device::Cpu => check("device", CheckState::Ok, "cpu", None),
+    }
+}
+
+/// Whether MLX's CPU backend multiplies with OpenBLAS: eight times faster than the reference library in MLX's wheel.
+fn matrix_library(device: mlx::Device) -> Check {
+    if device == mlx::Device::Gpu || cfg!(target_os = "macos") {
+        return check("matrix library", CheckState::Ok, "the platform's own", None);
+    }
+    match mlx::cpu_matrix_library() {
+        Some(name) => check("matrix library", CheckState::Ok, name, None),
+        None => check(
+            "matrix library",
+            CheckState::Warn,
+            "the reference BLAS of MLX's wheel, some eight times slower than OpenBLAS",
+            Some("run scripts/setup"),
+        ),
+    }
+}
+
+fn claim(device: mlx::Device) -> Check {
+    if device == mlx::Device::Cpu {
+        return check("GPU claim", CheckState::Ok, "not needed on the CPU", None);
+    }
+    match Claim::holder() {
+        Ok(None) => check("GPU claim", CheckState::Ok, "free", None),
+        Ok(Some(pid)) => {
+            check("GPU claim", CheckState::Warn, format!("process {pid} holds it"), Some("end that process, or use --device cpu"))
+        }
+        Err(e) => check("GPU claim", CheckState::Fail, e.to_string(), None),
+    }
+}
+
+fn folder(name: &str, path: &Path) -> Check {
+    // Asked by doing: permissions, full disks and read-only mounts all show.
+    let probe = path.join(format!(".probe-{}", std::process::id()));
+    let written = fs::create_dir_all(path).and_then(|()| fs::write(&probe, b"probe"));
+    let _ = fs::remove_file(&probe);
+    match written {
+        Ok(()) => check(name, CheckState::Ok, path.display().to_string(), None),
+        Err(e) => {
+            let detail = format!("{} cannot be written: {e}", path.display());
+            check(name, CheckState::Fail, detail, Some("make it writable, or set RMLX_HOME to another folder"))
+        }
+    }
+}
+
+fn starter() -> Check {
+    match hub::resolve("starter").and_then(|folder| Snapshot::open(&folder)) {
+        Ok(s) => check("starter model", CheckState::Ok, s.folder().display().to_string(), None),
+        Err(e) => check("starter model", CheckState::Warn, e.to_string(), Some("make run brings it")),
+    }
+}

@@ -1,0 +1,135 @@
+//! What a layer remembers of the tokens it has seen.
+
+use mlx::fast::{self, Mask};
+use mlx::{Array, Dtype};
+
+use crate::error::{Error, Result};
+
+/// Positions by which a cache grows. Attention reads only the filled part; MLX's fast decode kernels want room in steps of 256.
+const STEP: usize = 256;
+
+/// The memory of one layer of one sequence.
+pub enum LayerState {
+    Full(FullCache),
+}
+
+impl LayerState {
+    /// Full attention with keys and values in the stream's own type.
+    pub fn full() -> Self {
+        Self::Full(FullCache::default())
+    }
+
+    /// Tokens held.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Full(c) => c.len,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends the keys and values of new tokens and attends to all: q [1, heads, n, d], k and v [1, kv heads, n, d] ->
+    /// [1, heads, n, d]. Each new token sees itself and what came before.
+    pub fn attend(&mut self, q: &Array, k: &Array, v: &Array, scale: f32) -> Result<Array> {
+        match self {
+            Self::Full(c) => c.attend(q, k, v, scale),
+        }
+    }
+
+    /// Forgets all but the first `len` tokens.
+    pub fn truncate(&mut self, len: usize) -> Result<()> {
+        match self {
+            Self::Full(c) => c.truncate(len),
+        }
+    }
+
+    /// Bytes allocated.
+    pub fn nbytes(&self) -> usize {
+        match self {
+            Self::Full(c) => c.store.as_ref().map_or(0, |(k, v)| k.nbytes() + v.nbytes()),
+        }
+    }
+
+    /// The arrays behind it, for evaluation together with a step's result.
+    pub fn arrays(&self) -> impl Iterator<Item = &Array> {
+        match self {
+            Self::Full(c) => c.store.iter().flat_map(|(k, v)| [k, v]),
+        }
+    }
+
+    /// The type of what is held; `None` while empty.
+    pub fn dtype(&self) -> Option<Dtype> {
+        match self {
+            Self::Full(c) => c.store.as_ref().map(|(k, _)| k.dtype()),
+        }
+    }
+}
+
+/// Keys and values of all tokens, unquantized: [1, kv heads, capacity, d], the first `len` positions filled.
+#[derive(Default)]
+pub struct FullCache {
+    store: Option<(Array, Array)>,
+    len: usize,
+}
+
+impl FullCache {
+    fn attend(&mut self, q: &Array, k: &Array, v: &Array, scale: f32) -> Result<Array> {
+        let new = k.dim(2) as usize;
+        let before = self.len;
+        self.fits(k, v)?;
+        self.reserve(before + new, k, v)?;
+        // The handles are given up, so that MLX writes in place; nothing below fails on data that `fits`.
+        let Some((keys, values)) = self.store.take() else {
+            return Err(Error::Internal("a cache without a store".into()));
+        };
+        let keys = keys.slice_update(k, 2, before as i32)?;
+        let values = values.slice_update(v, 2, before as i32)?;
+        self.len = before + new;
+        let end = self.len as i32;
+        let (seen_k, seen_v) = (keys.slice(2, 0, end)?, values.slice(2, 0, end)?);
+        self.store = Some((keys, values));
+        let mask = if new == 1 { Mask::None } else { Mask::Causal };
+        Ok(fast::attention(q, &seen_k, &seen_v, scale, mask)?)
+    }
+
+    /// Refuses what cannot be appended, while the store is still whole.
+    fn fits(&self, k: &Array, v: &Array) -> Result<()> {
+        let Some((keys, values)) = &self.store else { return Ok(()) };
+        for (held, new) in [(keys, k), (values, v)] {
+            let apart_from_length = |a: &Array| (a.dtype(), a.dim(0), a.dim(1), a.dim(3));
+            if apart_from_length(held) != apart_from_length(new) {
+                return Err(Error::Internal(format!("{new:?} cannot be appended to a cache of {held:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve(&mut self, tokens: usize, k: &Array, v: &Array) -> Result<()> {
+        let capacity = self.store.as_ref().map_or(0, |(keys, _)| keys.dim(2) as usize);
+        if tokens <= capacity {
+            return Ok(());
+        }
+        let grow = |like: &Array, old: Option<&Array>| -> Result<Array> {
+            let mut shape = like.shape().to_vec();
+            shape[2] = tokens.next_multiple_of(STEP) as i32;
+            let room = Array::zeros(&shape, like.dtype())?;
+            Ok(match old {
+                Some(old) if self.len > 0 => room.slice_update(&old.slice(2, 0, self.len as i32)?, 2, 0)?,
+                _ => room,
+            })
+        };
+        let old = self.store.as_ref();
+        self.store = Some((grow(k, old.map(|o| &o.0))?, grow(v, old.map(|o| &o.1))?));
+        Ok(())
+    }
+
+    fn truncate(&mut self, len: usize) -> Result<()> {
+        if len > self.len {
+            return Err(Error::Internal(format!("a cache of {} tokens cannot be cut to {len}", self.len)));
+        }
+        self.len = len;
+        Ok(())
+    }
+}

@@ -1,0 +1,232 @@
+//! Path-scoped access to a checkpoint while a model is built from it.
+//!
+//! A model's constructor runs twice over the same checkpoint: once as a rehearsal that reads nothing, so that every missing,
+//! unexpected or mis-shaped tensor is known before anything is allocated, then for real. See [`Weights::build`].
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use mlx::quant::Affine;
+use mlx::{Array, Dtype};
+
+use crate::config::{Quant, Quantization};
+use crate::error::{Error, Result};
+
+/// One tensor as it lies in a file.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorView<'a> {
+    pub dtype: Dtype,
+    pub shape: &'a [usize],
+    /// Little-endian, row-major.
+    pub bytes: &'a [u8],
+}
+
+/// A checkpoint: tensors by the names that the architecture uses (renaming has been done).
+pub trait Tensors {
+    fn names(&self) -> Vec<String>;
+    /// Header facts alone: type and shape.
+    fn meta(&self, name: &str) -> Option<(Dtype, &[usize])>;
+    fn read(&self, name: &str) -> Result<TensorView<'_>>;
+    /// How the file's quantization table calls `module`.
+    fn quant_of(&self, quantization: &Quantization, module: &str) -> Option<Quant>;
+}
+
+/// In what form the weights will compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Storage {
+    /// The type of activations, norms, scales and unpacked weights.
+    pub dtype: Dtype,
+    /// Unpack quantized matrices at load: MLX's own packed kernels are unusably slow on its CPU backend.
+    pub unpack: bool,
+}
+
+/// Told after every tensor how many of the checkpoint's bytes are in; breaking cancels the load.
+pub type Progress<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
+
+struct Context<'a> {
+    tensors: &'a dyn Tensors,
+    quantization: Option<&'a Quantization>,
+    storage: Storage,
+    /// `None` while rehearsing.
+    progress: Option<RefCell<Progress<'a>>>,
+    read: RefCell<u64>,
+    used: RefCell<BTreeSet<String>>,
+    problems: RefCell<Vec<String>>,
+}
+
+/// A place in the tree of a checkpoint's names.
+#[derive(Clone)]
+pub struct Weights<'a> {
+    context: Rc<Context<'a>>,
+    prefix: String,
+}
+
+/// The most problems that an error lists.
+const SHOWN: usize = 8;
+
+impl<'a> Weights<'a> {
+    /// Builds a model with `construct`, after a rehearsal that must find every tensor of the checkpoint used and well-shaped.
+    pub fn build<M>(
+        tensors: &'a dyn Tensors,
+        quantization: Option<&'a Quantization>,
+        storage: Storage,
+        progress: Progress<'a>,
+        construct: impl Fn(&Weights<'a>) -> Result<M>,
+    ) -> Result<M> {
+        let root = |progress| {
+            let context = Context {
+                tensors,
+                quantization,
+                storage,
+                progress,
+                read: RefCell::new(0),
+                used: RefCell::default(),
+                problems: RefCell::default(),
+            };
+            Weights { context: Rc::new(context), prefix: String::new() }
+        };
+        let rehearsal = root(None);
+        construct(&rehearsal)?;
+        rehearsal.report()?;
+        construct(&root(Some(RefCell::new(progress))))
+    }
+
+    fn report(&self) -> Result<()> {
+        let mut problems = self.context.problems.borrow().clone();
+        let used = self.context.used.borrow();
+        let mut names = self.context.tensors.names();
+        names.sort();
+        problems.extend(names.iter().filter(|n| !used.contains(*n)).map(|n| format!("unexpected: {n}")));
+        if problems.is_empty() {
+            return Ok(());
+        }
+        let more = problems.len().saturating_sub(SHOWN);
+        problems.truncate(SHOWN);
+        let tail = if more == 0 { String::new() } else { format!("; and {more} more") };
+        Err(Error::Weights(problems.join("; ") + &tail))
+    }
+
+    /// The place one level down.
+    pub fn at(&self, name: impl std::fmt::Display) -> Self {
+        let prefix = if self.prefix.is_empty() { name.to_string() } else { format!("{}.{name}", self.prefix) };
+        Self { context: self.context.clone(), prefix }
+    }
+
+    pub fn storage(&self) -> Storage {
+        self.context.storage
+    }
+
+    /// Whether the checkpoint has this tensor.
+    pub fn has(&self, name: &str) -> bool {
+        self.context.tensors.meta(&self.at(name).prefix).is_some()
+    }
+
+    fn problem(&self, text: String) {
+        self.context.problems.borrow_mut().push(text);
+    }
+
+    /// The tensor `name` in its stored type. While rehearsing: a stand-in without memory.
+    fn raw(&self, name: &str, shape: &[usize], accepted: &[Dtype]) -> Result<Array> {
+        let path = self.at(name).prefix;
+        let context = &self.context;
+        let Some(progress) = &context.progress else {
+            let dtype = match context.tensors.meta(&path) {
+                None => {
+                    self.problem(format!("missing: {path}"));
+                    accepted[0]
+                }
+                Some((dtype, found)) => {
+                    if found != shape {
+                        self.problem(format!("{path} has shape {found:?}, not {shape:?}"));
+                    }
+                    if !accepted.contains(&dtype) {
+                        self.problem(format!("{path} has type {dtype}"));
+                    }
+                    dtype
+                }
+            };
+            context.used.borrow_mut().insert(path);
+            let dims: Vec<i32> = shape.iter().map(|&d| i32::try_from(d).unwrap_or(i32::MAX)).collect();
+            return Ok(Array::zeros(&dims, dtype)?);
+        };
+        let view = context.tensors.read(&path)?;
+        if view.shape != shape || !accepted.contains(&view.dtype) {
+            return Err(Error::Weights(format!("{path} changed while it was read")));
+        }
+        let array = Array::from_bytes(view.bytes, view.shape, view.dtype)?;
+        let mut read = context.read.borrow_mut();
+        *read += view.bytes.len() as u64;
+        if (progress.borrow_mut())(*read).is_break() {
+            return Err(Error::Cancelled);
+        }
+        Ok(array)
+    }
+
+    fn settle(&self, array: Array) -> Result<Array> {
+        if self.context.progress.is_some() {
+            // Evaluated one by one, so that the stored form can be given back before the next is read.
+            array.eval()?;
+        }
+        Ok(array)
+    }
+
+    /// A float tensor in the stream's type.
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Array> {
+        let stored = self.raw(name, shape, &[Dtype::Bf16, Dtype::F16, Dtype::F32])?;
+        self.settle(stored.astype(self.context.storage.dtype)?)
+    }
+
+    /// How this module is stored: `None` where it is not quantized.
+    fn quant(&self) -> Option<Affine> {
+        if !self.has("scales") {
+            return None;
+        }
+        let quant = self.context.quantization.and_then(|q| self.context.tensors.quant_of(q, &self.prefix));
+        match quant {
+            Some(q) => Some(Affine { bits: q.bits as i32, group_size: q.group_size as i32 }),
+            None => {
+                self.problem(format!(
+                    "{}.scales belongs to a quantized matrix, but config.json does not say of what kind",
+                    self.prefix
+                ));
+                None
+            }
+        }
+    }
+
+    /// This module's matrix [rows, columns].
+    pub fn matrix(&self, rows: usize, columns: usize) -> Result<Matrix> {
+        let Some(format) = self.quant() else {
+            return Ok(Matrix::Dense(self.tensor("weight", &[rows, columns])?));
+        };
+        let (bits, group) = (format.bits as usize, format.group_size as usize);
+        if !columns.is_multiple_of(group) || !(columns * bits).is_multiple_of(32) {
+            self.problem(format!("{}: {columns} columns do not divide into groups of {group} at {bits} bits", self.prefix));
+        }
+        let dtype = self.context.storage.dtype;
+        let floats = [Dtype::Bf16, Dtype::F16, Dtype::F32];
+        let weight = self.raw("weight", &[rows, columns * bits / 32], &[Dtype::U32])?;
+        let scales = self.raw("scales", &[rows, columns / group], &floats)?;
+        let biases = self.raw("biases", &[rows, columns / group], &floats)?;
+        if self.context.storage.unpack {
+            let wide = |a: &Array| a.astype(Dtype::F32);
+            let packed = mlx::quant::Quantized { weight, scales: wide(&scales)?, biases: wide(&biases)? };
+            let dense = match self.context.progress {
+                Some(_) => mlx::quant::dequantize(&packed, format, Dtype::F32)?.astype(dtype)?,
+                None => Array::zeros(&[rows as i32, columns as i32], dtype)?,
+            };
+            return Ok(Matrix::Dense(self.settle(dense)?));
+        }
+        let (scales, biases) = (self.settle(scales.astype(dtype)?)?, self.settle(biases.astype(dtype)?)?);
+        Ok(Matrix::Packed(mlx::quant::Quantized { weight, scales, biases }, format))
+    }
+}
+
+/// A matrix as it computes.
+#[derive(Debug, Clone)]
+pub enum Matrix {
+    Dense(Array),
+    Packed(mlx::quant::Quantized, Affine),
+}

@@ -1,0 +1,447 @@
+//! Chat templates: the model's own Jinja text, rendered as transformers renders it.
+//!
+//! * A template comes from the network. It sees values only, runs on a budget of steps and bytes, and cannot load a file.
+//! * The clock is the caller's: the same conversation at the same time renders to the same text.
+//! * Where Jinja2, Python and minijinja differ, Python wins: `tests/fixtures/templates/semantics.json` holds what the
+//!   reference prints.
+
+mod methods;
+mod strftime;
+mod tojson;
+mod value;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::{AutoEscape, Environment, ErrorKind, State, UndefinedBehavior, Value};
+use serde_json::{Map, Value as Json};
+use time::OffsetDateTime;
+
+use super::files::{read_json, read_text};
+use super::special::SpecialTokens;
+use crate::error::{Error, Result};
+
+/// Bytes of a template's source. The longest known ones have some 50 KB.
+const MAX_SOURCE: usize = 1 << 20;
+/// Steps of one rendering; a step also pays for 64 bytes of text. This bounds time and memory.
+const FUEL: u64 = 3_000_000;
+/// Further steps for each byte of the conversation: every filter that a text passes through pays for it.
+const FUEL_PER_BYTE: u64 = 2;
+/// Bytes of output beyond eight times the conversation.
+const OUTPUT: usize = 4 << 20;
+
+/// How a model wants conversations written.
+#[derive(Debug, Clone)]
+pub enum ChatTemplate {
+    /// The snapshot has no template: a base model, which goes on with a text and does not chat.
+    None,
+    Jinja(Jinja),
+}
+
+/// One conversation to write.
+#[derive(Debug, Clone, Copy)]
+pub struct Conversation<'a> {
+    /// Objects with `role` and `content`, in the shape of OpenAI's API; further keys reach the template as they are. Keys
+    /// with `null` count as absent.
+    pub messages: &'a [Json],
+    /// What else the template sees: `tools`, `documents`, `enable_thinking`, ...
+    pub variables: &'a Map<String, Json>,
+    pub end: End,
+    /// What `strftime_now` prints.
+    pub now: OffsetDateTime,
+}
+
+/// How the rendered text ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// With the header of the assistant's next message (`add_generation_prompt`).
+    NextMessage,
+    /// Inside the last message, which the model goes on with.
+    OpenMessage,
+    /// After the last message.
+    Closed,
+}
+
+impl ChatTemplate {
+    /// The template of a snapshot: `chat_template.jinja` with `additional_chat_templates/*.jinja` beside it, else
+    /// `chat_template` of tokenizer_config.json (a text, or named texts), else chat_template.json, else `chat_templates/`.
+    ///
+    /// # Errors
+    /// [`Error::BadFile`] for files that cannot be read as what they are, [`Error::Template`] for a template that does not parse.
+    pub fn load(folder: &Path) -> Result<Self> {
+        let special = SpecialTokens::load(folder)?;
+        match find_sources(folder)? {
+            Some((path, sources)) => Jinja::new(sources, &special)
+                .map(Self::Jinja)
+                .map_err(|e| Error::Template(format!("{}: {}", path.display(), reason_of(e)))),
+            None => Ok(Self::None),
+        }
+    }
+
+    /// A template given as text.
+    ///
+    /// # Errors
+    /// [`Error::Template`] where it does not parse.
+    pub fn from_source(source: &str, special: &SpecialTokens) -> Result<Self> {
+        Jinja::new(BTreeMap::from([(DEFAULT.into(), source.into())]), special).map(Self::Jinja)
+    }
+
+    pub fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// # Errors
+    /// [`Error::BadRequest`] where there is no template or nothing to render, [`Error::Template`] where the template fails,
+    /// refuses the conversation, or runs out of its budget.
+    pub fn render(&self, conversation: &Conversation) -> Result<String> {
+        match self {
+            Self::None => Err(Error::BadRequest(
+                "this model has no chat template: it is a base model, which goes on with a text and does not chat".into(),
+            )),
+            Self::Jinja(jinja) => jinja.render(conversation),
+        }
+    }
+}
+
+const DEFAULT: &str = "default";
+/// Used where tools are given.
+const TOOL_USE: &str = "tool_use";
+
+/// A compiled template.
+#[derive(Clone)]
+pub struct Jinja {
+    environment: Arc<Environment<'static>>,
+    /// Source by name.
+    sources: Arc<BTreeMap<String, String>>,
+    /// `bos_token` and the like.
+    special: Arc<BTreeMap<String, String>>,
+}
+
+impl std::fmt::Debug for Jinja {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Jinja").field("templates", &self.sources.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Jinja {
+    fn new(sources: BTreeMap<String, String>, special: &SpecialTokens) -> Result<Self> {
+        let mut environment = environment();
+        for (name, source) in &sources {
+            if source.len() > MAX_SOURCE {
+                return Err(Error::Template(format!("the template has {} bytes; {MAX_SOURCE} are allowed", source.len())));
+            }
+            let source = prepare(source);
+            // The parser is another's code, and the text anyone's.
+            catch_unwind(AssertUnwindSafe(|| environment.add_template_owned(name.clone(), source)))
+                .unwrap_or_else(|_| Err(minijinja::Error::new(ErrorKind::SyntaxError, "the template broke its parser")))
+                .map_err(|e| explain(&e))?;
+        }
+        Ok(Self {
+            environment: Arc::new(environment),
+            sources: Arc::new(sources),
+            special: Arc::new(special.named().map(|(name, text)| (name.to_string(), text.to_string())).collect()),
+        })
+    }
+
+    /// The source that is used with, or without, tools.
+    pub fn source(&self, with_tools: bool) -> &str {
+        self.sources.get(self.name(with_tools)).map_or("", String::as_str)
+    }
+
+    fn name(&self, with_tools: bool) -> &str {
+        let named = |name: &str| self.sources.contains_key(name);
+        match () {
+            () if with_tools && named(TOOL_USE) => TOOL_USE,
+            () if named(DEFAULT) => DEFAULT,
+            () => self.sources.keys().next().map_or(DEFAULT, String::as_str),
+        }
+    }
+
+    fn render(&self, conversation: &Conversation) -> Result<String> {
+        let mut messages = normalize(conversation.messages)?;
+        let continued = match conversation.end {
+            End::OpenMessage => Some(mark_end(&mut messages)?),
+            _ => None,
+        };
+        let variables = conversation.variables;
+        let tools = variables.get("tools").and_then(Json::as_array).is_some_and(|tools| !tools.is_empty());
+        let bytes: usize = messages.iter().map(size_of_json).sum::<usize>() + variables.values().map(size_of_json).sum::<usize>();
+
+        let mut environment = (*self.environment).clone();
+        environment.set_fuel(Some(FUEL + bytes as u64 * FUEL_PER_BYTE));
+        let now = conversation.now;
+        environment.add_function("strftime_now", move |format: &str| strftime::strftime(now, format));
+        let template = environment.get_template(self.name(tools)).map_err(|e| explain(&e))?;
+
+        // Absent tools are none and not undefined, as for the reference's callers.
+        let mut context: BTreeMap<&str, Value> = BTreeMap::from([("tools", Value::from(())), ("documents", Value::from(()))]);
+        context.extend(self.special.iter().map(|(name, text)| (name.as_str(), Value::from(text.as_str()))));
+        context.extend(variables.iter().map(|(name, json)| (name.as_str(), value::from_json(json))));
+        context.insert("messages", messages.iter().map(value::from_json).collect());
+        context.insert("add_generation_prompt", Value::from(conversation.end == End::NextMessage));
+        let context = Value::from_pairs(context);
+
+        let mut output = Limited { bytes: Vec::new(), limit: OUTPUT + bytes.saturating_mul(8) };
+        catch_unwind(AssertUnwindSafe(|| template.render_captured_to(context, &mut output).map(|_| ())))
+            .unwrap_or_else(|_| Err(minijinja::Error::new(ErrorKind::InvalidOperation, "the template broke its engine")))
+            .map_err(|e| explain(&e))?;
+        let text = String::from_utf8(output.bytes).map_err(|e| Error::Template(e.to_string()))?;
+        match continued {
+            Some(content) => cut_at_mark(text, &content),
+            None => Ok(text),
+        }
+    }
+}
+
+/// Jinja2's environment as transformers sets it up.
+fn environment() -> Environment<'static> {
+    let mut env = Environment::new();
+    env.set_undefined_behavior(UndefinedBehavior::Lenient);
+    env.set_auto_escape_callback(|_| AutoEscape::None);
+    if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
+        env.set_syntax(syntax);
+    }
+    env.set_debug(false);
+    env.set_formatter(|out, state, value| {
+        match value.as_str() {
+            Some(text) => out.write_str(text)?,
+            None => out.write_str(&value::py_str(state, value)?)?,
+        }
+        Ok(())
+    });
+    env.set_unknown_method_callback(methods::call);
+    env.remove_global("debug");
+    env.add_function("raise_exception", |message: &Value| -> Result<Value, minijinja::Error> {
+        Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raised").with_source(Raised(message.to_string())))
+    });
+    env.add_filter("tojson", tojson::tojson);
+    env.add_filter("string", |state: &State, value: &Value| match value.kind() {
+        ValueKind::String => Ok(value.clone()),
+        _ => value::py_str(state, value).map(Value::from),
+    });
+    env.add_function("dict", |positional: Rest<Value>, kwargs: Kwargs| -> Result<Value, minijinja::Error> {
+        let mut pairs = Vec::new();
+        for source in positional.iter() {
+            match source.as_object().filter(|_| source.kind() == ValueKind::Map).and_then(|o| o.try_iter_pairs()) {
+                Some(items) => pairs.extend(items),
+                None => {
+                    for pair in source.try_iter()? {
+                        pairs.push((pair.get_item_by_index(0)?, pair.get_item_by_index(1)?));
+                    }
+                }
+            }
+        }
+        for name in kwargs.args().map(str::to_string).collect::<Vec<_>>() {
+            pairs.push((Value::from(name.as_str()), kwargs.get::<Value>(&name)?));
+        }
+        Ok(value::dict(pairs))
+    });
+    // Python's strings and dicts have a length and items, so Jinja2 counts them.
+    env.add_test("sequence", |value: &Value| {
+        value.is_undefined() || matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
+    });
+    env
+}
+
+/// What `raise_exception` was called with: the template refuses the conversation.
+#[derive(Debug)]
+struct Raised(String);
+
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+fn explain(error: &minijinja::Error) -> Error {
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(Raised(message)) = inner.downcast_ref() {
+            return Error::Template(format!("it refuses the conversation: {message}"));
+        }
+        source = inner.source();
+    }
+    Error::Template(match (error.kind(), error.line()) {
+        (ErrorKind::OutOfFuel, _) => "it does not end within its budget of steps and bytes".into(),
+        (kind, Some(line)) => {
+            format!("{}, line {line}", error.detail().map_or_else(|| kind.to_string(), |d| format!("{kind}: {d}")))
+        }
+        (_, None) => error.to_string(),
+    })
+}
+
+fn reason_of(error: Error) -> String {
+    match error {
+        Error::Template(reason) => reason,
+        other => other.to_string(),
+    }
+}
+
+/// A writer that refuses to grow without end.
+struct Limited {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl io::Write for Limited {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + text.len() > self.limit {
+            return Err(io::Error::other(format!("the text is longer than {} bytes", self.limit)));
+        }
+        self.bytes.extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Jinja2 reads every line end as `\n`. `{% generation %}` marks what the assistant wrote, for training; as `{% with %}` it has the
+/// same scope and leaves the same text.
+fn prepare(source: &str) -> String {
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source.as_str();
+    while let Some(at) = rest.find("{%") {
+        out.push_str(&rest[..at + 2]);
+        rest = &rest[at + 2..];
+        let lead = rest.len() - rest.trim_start_matches(['-', '+']).trim_start().len();
+        for (word, replacement) in [("generation", "with"), ("endgeneration", "endwith")] {
+            let after = rest[lead..].strip_prefix(word);
+            if let Some(after) = after.filter(|a| a.trim_start().trim_start_matches(['-', '+']).starts_with("%}")) {
+                out.push_str(&rest[..lead]);
+                out.push_str(replacement);
+                rest = after;
+                break;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Messages as transformers hands them to templates: without keys that hold nothing, and with the reasoning under the names
+/// that templates look for.
+fn normalize(messages: &[Json]) -> Result<Vec<Json>> {
+    if messages.is_empty() {
+        return Err(Error::BadRequest("a conversation needs at least one message".into()));
+    }
+    let normal = |message: &Json| {
+        let message = message.as_object().ok_or_else(|| Error::BadRequest("a message must be an object".into()))?;
+        let mut message: Map<String, Json> =
+            message.iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let reasoning = ["reasoning_content", "thinking", "reasoning"].iter().find_map(|key| message.get(*key)).cloned();
+        if let Some(reasoning) = reasoning {
+            message.entry("thinking").or_insert_with(|| reasoning.clone());
+            message.insert("reasoning_content".into(), reasoning);
+        }
+        Ok(Json::Object(message))
+    };
+    messages.iter().map(normal).collect()
+}
+
+/// A text that no conversation holds. It ends in a space so that a template that trims the content shows it.
+const MARK: &str = "\u{f8ff}rmlx-goes-on-here\u{f8ff} ";
+
+/// Marks the end of the last message's text, which is returned.
+fn mark_end(messages: &mut [Json]) -> Result<String> {
+    let nothing = || Error::BadRequest("the last message has no text to go on with".into());
+    let content = messages.last_mut().and_then(|m| m.get_mut("content")).ok_or_else(nothing)?;
+    let text = match content {
+        Json::Array(parts) => parts.iter_mut().rev().find_map(|part| part.get_mut("text")).ok_or_else(nothing)?,
+        content => content,
+    };
+    let original = text.as_str().ok_or_else(nothing)?.to_string();
+    *text = Json::String(format!("{original}{MARK}"));
+    Ok(original)
+}
+
+fn cut_at_mark(mut text: String, content: &str) -> Result<String> {
+    let trimmed = MARK.trim_end();
+    let at = text.rfind(trimmed).filter(|_| text.contains(content.trim()));
+    let at =
+        at.ok_or_else(|| Error::Template("it does not show the last message, so the message cannot be gone on with".into()))?;
+    let kept_spaces = text[at..].starts_with(MARK);
+    text.truncate(at);
+    if !kept_spaces {
+        text.truncate(text.trim_end().len());
+    }
+    Ok(text)
+}
+
+/// About the bytes of the value written down.
+fn size_of_json(json: &Json) -> usize {
+    match json {
+        Json::String(text) => text.len() + 2,
+        Json::Array(items) => 2 + items.iter().map(|i| 2 + size_of_json(i)).sum::<usize>(),
+        Json::Object(map) => 2 + map.iter().map(|(k, v)| 4 + k.len() + size_of_json(v)).sum::<usize>(),
+        _ => 8,
+    }
+}
+
+/// The templates of a snapshot by name, and the file or folder that they are from.
+fn find_sources(folder: &Path) -> Result<Option<(std::path::PathBuf, BTreeMap<String, String>)>> {
+    let path = folder.join("chat_template.jinja");
+    if let Some(source) = read_text(&path, MAX_SOURCE as u64)? {
+        let mut sources = named_files(&folder.join("additional_chat_templates"))?;
+        sources.insert(DEFAULT.into(), source);
+        return Ok(Some((path, sources)));
+    }
+    for name in ["tokenizer_config.json", "chat_template.json"] {
+        let path = folder.join(name);
+        let Some(config) = read_json(&path)? else { continue };
+        match config.get("chat_template") {
+            None | Some(Json::Null) => {}
+            Some(template) => {
+                let sources = named_sources(template).ok_or_else(|| Error::bad_file(&path, "chat_template holds no text"))?;
+                return Ok(Some((path, sources)));
+            }
+        }
+    }
+    for name in ["additional_chat_templates", "chat_templates"] {
+        let path = folder.join(name);
+        let sources = named_files(&path)?;
+        if !sources.is_empty() {
+            return Ok(Some((path, sources)));
+        }
+    }
+    Ok(None)
+}
+
+/// A text; a list of `{"name", "template"}`; or an object of texts.
+fn named_sources(template: &Json) -> Option<BTreeMap<String, String>> {
+    let sources: BTreeMap<String, String> = match template {
+        Json::String(source) => BTreeMap::from([(DEFAULT.into(), source.clone())]),
+        Json::Array(list) => list
+            .iter()
+            .map(|item| Some((item.get("name")?.as_str()?.into(), item.get("template")?.as_str()?.into())))
+            .collect::<Option<_>>()?,
+        Json::Object(map) => map.iter().map(|(name, s)| Some((name.clone(), s.as_str()?.into()))).collect::<Option<_>>()?,
+        _ => return None,
+    };
+    (!sources.is_empty()).then_some(sources)
+}
+
+/// The files `<name>.jinja` of a folder, which need not exist.
+fn named_files(folder: &Path) -> Result<BTreeMap<String, String>> {
+    let mut sources = BTreeMap::new();
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(sources) };
+    for entry in entries {
+        let path = entry.map_err(|e| Error::io(folder, e))?.path();
+        let name = path.file_stem().and_then(|n| n.to_str()).filter(|_| path.extension().is_some_and(|e| e == "jinja"));
+        if let Some(name) = name
+            && let Some(source) = read_text(&path, MAX_SOURCE as u64)?
+        {
+            sources.insert(name.to_string(), source);
+        }
+    }
+    Ok(sources)
+}

@@ -1,0 +1,198 @@
+//! Python's methods of strings, lists and dicts that templates call. Those that change their object do not exist here, as in
+//! the reference's sandbox; what is not here is left to `minijinja_contrib::pycompat`.
+
+use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
+use minijinja::{Error, ErrorKind, State, Value};
+use minijinja_contrib::pycompat;
+
+use super::value::dict;
+
+/// The value's method `name`, where it has one.
+pub fn call(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+    let own = match value.kind() {
+        ValueKind::String => string(state, value.as_str().unwrap_or_default(), name, args)?,
+        ValueKind::Map if name == "copy" => {
+            let () = from_args(args)?;
+            value.as_object().and_then(|o| o.try_iter_pairs()).map(dict)
+        }
+        ValueKind::Seq if name == "copy" => {
+            let () = from_args(args)?;
+            Some(value.try_iter()?.collect())
+        }
+        ValueKind::Seq if name == "index" => {
+            let (wanted,): (&Value,) = from_args(args)?;
+            match value.try_iter()?.position(|item| item == *wanted) {
+                Some(index) => Some(Value::from(index)),
+                None => return Err(invalid("the value is not in the list")),
+            }
+        }
+        _ => None,
+    };
+    match own {
+        Some(result) => Ok(result),
+        None => pycompat::unknown_method_callback(state, value, name, args),
+    }
+}
+
+fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
+    Ok(Some(match name {
+        "strip" | "lstrip" | "rstrip" => {
+            let (chars,): (Option<&str>,) = from_args(args)?;
+            let cut = |c: char| chars.map_or_else(|| is_space(c), |set| set.contains(c));
+            let text = if name == "rstrip" { text } else { text.trim_start_matches(cut) };
+            Value::from(if name == "lstrip" { text } else { text.trim_end_matches(cut) })
+        }
+        "split" | "rsplit" => {
+            let (positional, kwargs): (Rest<Value>, Kwargs) = from_args(args)?;
+            let separator = match positional.first() {
+                Some(value) => value.clone(),
+                None => kwargs.get::<Option<Value>>("sep")?.unwrap_or_default(),
+            };
+            let limit = match positional.get(1) {
+                Some(value) => value.as_i64().ok_or_else(|| invalid("maxsplit must be a number"))?,
+                None => kwargs.get::<Option<i64>>("maxsplit")?.unwrap_or(-1),
+            };
+            kwargs.assert_all_used()?;
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            let parts = match separator.as_str() {
+                Some("") => return Err(invalid("empty separator")),
+                Some(separator) if name == "split" => {
+                    split(text, |rest| rest.find(separator).map(|i| (i, i + separator.len())), limit)
+                }
+                Some(separator) => rsplit(text, separator, limit),
+                None if name == "split" => split_spaces(text, limit),
+                // Splitting from the right at spaces, with a limit, is not seen in templates.
+                None => split_spaces(text, usize::MAX),
+            };
+            state.consume_fuel(parts.len() as u64)?;
+            parts.into_iter().map(Value::from).collect()
+        }
+        "splitlines" => {
+            let (keep,): (Option<bool>,) = from_args(args)?;
+            let lines = split_lines(text, keep.unwrap_or(false));
+            state.consume_fuel(lines.len() as u64)?;
+            lines.into_iter().map(Value::from).collect()
+        }
+        "partition" | "rpartition" => {
+            let (separator,): (&str,) = from_args(args)?;
+            if separator.is_empty() {
+                return Err(invalid("empty separator"));
+            }
+            let parts = match (name, if name == "partition" { text.find(separator) } else { text.rfind(separator) }) {
+                (_, Some(at)) => [&text[..at], separator, &text[at + separator.len()..]],
+                ("partition", None) => [text, "", ""],
+                (_, None) => ["", "", text],
+            };
+            Value::from(minijinja::value::Tuple::from(parts.map(Value::from)))
+        }
+        "removeprefix" => {
+            let (prefix,): (&str,) = from_args(args)?;
+            Value::from(text.strip_prefix(prefix).unwrap_or(text))
+        }
+        "removesuffix" => {
+            let (suffix,): (&str,) = from_args(args)?;
+            Value::from(text.strip_suffix(suffix).unwrap_or(text))
+        }
+        "index" | "rindex" => {
+            let (wanted,): (&str,) = from_args(args)?;
+            let at = if name == "index" { text.find(wanted) } else { text.rfind(wanted) };
+            Value::from(text[..at.ok_or_else(|| invalid("substring not found"))?].chars().count())
+        }
+        "ljust" | "rjust" | "zfill" => {
+            let (width, fill): (usize, Option<&str>) = from_args(args)?;
+            let fill = match (name, fill) {
+                ("zfill", _) => "0",
+                (_, fill) => fill.unwrap_or(" "),
+            };
+            if fill.chars().count() != 1 {
+                return Err(invalid("the fill must be one character"));
+            }
+            let missing = width.saturating_sub(text.chars().count());
+            state.consume_fuel(missing as u64 / 16)?;
+            let padding = fill.repeat(missing);
+            Value::from(match (name, text.strip_prefix(['+', '-'])) {
+                ("ljust", _) => format!("{text}{padding}"),
+                ("zfill", Some(digits)) => format!("{}{padding}{digits}", &text[..1]),
+                _ => format!("{padding}{text}"),
+            })
+        }
+        "casefold" => Value::from(text.to_lowercase()),
+        "swapcase" => {
+            let swap = |c: char| match c.is_uppercase() {
+                true => c.to_lowercase().collect::<String>(),
+                false => c.to_uppercase().collect(),
+            };
+            Value::from(text.chars().map(swap).collect::<String>())
+        }
+        "isdecimal" => Value::from(!text.is_empty() && text.chars().all(|c| c.is_ascii_digit())),
+        _ => return Ok(None),
+    }))
+}
+
+fn invalid(reason: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidOperation, reason)
+}
+
+/// `str.isspace` of one character: Unicode's White_Space and the four separators that only Python counts.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
+}
+
+/// Cuts `text` at most `limit` times at what `find` reports: the bytes of the next separator.
+fn split<'a>(text: &'a str, find: impl Fn(&str) -> Option<(usize, usize)>, limit: usize) -> Vec<&'a str> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while parts.len() < limit
+        && let Some((start, end)) = find(rest)
+    {
+        parts.push(&rest[..start]);
+        rest = &rest[end..];
+    }
+    parts.push(rest);
+    parts
+}
+
+fn rsplit<'a>(text: &'a str, separator: &str, limit: usize) -> Vec<&'a str> {
+    let mut parts: Vec<&str> = text.rsplitn(limit.saturating_add(1), separator).collect();
+    parts.reverse();
+    parts
+}
+
+/// Without a separator, runs of spaces separate, and those at the ends count for nothing.
+fn split_spaces(text: &str, limit: usize) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = text.trim_start_matches(is_space);
+    while !rest.is_empty() {
+        match rest.find(is_space) {
+            Some(end) if parts.len() < limit => {
+                parts.push(&rest[..end]);
+                rest = rest[end..].trim_start_matches(is_space);
+            }
+            // Past the limit, the last part keeps its spaces.
+            _ => {
+                parts.push(rest);
+                rest = "";
+            }
+        }
+    }
+    parts
+}
+
+/// `str.splitlines`, which ends lines at more characters than Rust does.
+fn split_lines(text: &str, keep_ends: bool) -> Vec<&str> {
+    let ends = |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(ends) {
+        let end = match &rest[at..] {
+            crlf if crlf.starts_with("\r\n") => at + 2,
+            other => at + other.chars().next().map_or(1, char::len_utf8),
+        };
+        lines.push(&rest[..if keep_ends { end } else { at }]);
+        rest = &rest[end..];
+    }
+    if !rest.is_empty() {
+        lines.push(rest);
+    }
+    lines
+}

@@ -1,0 +1,218 @@
+//! The engine's thread. It owns every array, so everything that touches one happens here, step by step.
+//!
+//! A scheduler, never "one job at a time": each turn runs one prefill chunk for one sequence that still has prompt left, and one
+//! decode step for every sequence that is past it; then new commands and cancellations are looked at. While a model loads, turns
+//! go on between its tensors.
+
+mod bench;
+mod running;
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::Instant;
+
+use mlx::Array;
+
+use crate::api::{BenchPlan, BenchRow, Event, LoadStage, Logits, Status};
+use crate::decode::Plan;
+use crate::error::{Error, Result};
+use crate::hub::Snapshot;
+use crate::pipe::Writer;
+use crate::registry::{Registry, Resident};
+use crate::text::Tokenizer;
+use running::Running;
+
+/// A model by the name that the user gave and the files that it stands for.
+pub struct Wanted {
+    pub name: String,
+    pub snapshot: Arc<Snapshot>,
+}
+
+/// One answer to make, everything but the model prepared.
+pub struct Job {
+    pub wanted: Wanted,
+    pub plan: Plan,
+    pub tokenizer: Arc<Tokenizer>,
+    /// Token events are wanted.
+    pub emit_tokens: bool,
+    pub asked: Instant,
+}
+
+pub enum Command {
+    Load(Wanted, Writer),
+    Generate(Box<Job>, Writer),
+    Logits(Wanted, Vec<u32>, Sender<Result<Logits>>),
+    Bench(Wanted, BenchPlan, Sender<Result<(String, Vec<BenchRow>)>>),
+    Status(Sender<Status>),
+    Shutdown,
+}
+
+/// Prompt tokens per prefill step. Between steps other sequences get their turn and cancellations are seen: the CPU needs about
+/// as long for its chunk as a GPU for the larger one.
+pub fn prefill_chunk(device: mlx::Device) -> usize {
+    match device {
+        mlx::Device::Cpu => 128,
+        mlx::Device::Gpu => 2048,
+    }
+}
+
+/// Keeps MLX's allocator well below what the GPU has: the CUDA backend allocates managed memory, which the driver would take from
+/// the whole machine.
+pub fn limit_memory(device: mlx::Device) -> mlx::Result<()> {
+    match mlx::gpu_memory().filter(|_| device == mlx::Device::Gpu) {
+        Some(bytes) => mlx::memory::set_limit(bytes / 4 * 3),
+        None => Ok(()),
+    }
+}
+
+pub struct Worker {
+    commands: Receiver<Command>,
+    device: mlx::Device,
+    registry: Registry,
+    running: Vec<Running>,
+    /// Commands that need a model and came while another was loading.
+    waiting: VecDeque<Command>,
+}
+
+impl Worker {
+    pub fn new(commands: Receiver<Command>, device: mlx::Device, registry: Registry) -> Self {
+        Self { commands, device, registry, running: Vec::new(), waiting: VecDeque::new() }
+    }
+
+    /// Runs until told to shut down or nobody is left to tell.
+    pub fn run(mut self) {
+        loop {
+            let next = match self.waiting.pop_front() {
+                Some(command) => Ok(command),
+                None if self.running.is_empty() => self.commands.recv().map_err(|_| TryRecvError::Disconnected),
+                None => self.commands.try_recv(),
+            };
+            match next {
+                Ok(Command::Shutdown) | Err(TryRecvError::Disconnected) => break,
+                Ok(command) => self.handle(command),
+                Err(TryRecvError::Empty) => turn(&mut self.running, self.device),
+            }
+        }
+        // Sequences first, so that the model's memory is free when the claim goes.
+        self.running.clear();
+        if let Err(e) = self.registry.unload() {
+            tracing::warn!("{e}");
+        }
+    }
+
+    fn handle(&mut self, command: Command) {
+        match command {
+            Command::Load(wanted, writer) => match self.model(&wanted, Some(&writer)) {
+                Ok(_) => writer.push(Event::Loaded),
+                Err(e) => writer.fail(&e),
+            },
+            Command::Generate(job, writer) => match self.model(&job.wanted, Some(&writer)) {
+                Ok(resident) => match Running::start(*job, &resident, writer) {
+                    Ok(running) => self.running.extend(running),
+                    Err(e) => tracing::warn!("{e}"),
+                },
+                Err(e) => writer.fail(&e),
+            },
+            Command::Logits(wanted, tokens, reply) => {
+                let answer = guarded(|| {
+                    let resident = self.model(&wanted, None)?;
+                    self.logits(&resident, tokens)
+                });
+                let _ = reply.send(answer);
+            }
+            Command::Bench(wanted, plan, reply) => {
+                let answer = guarded(|| {
+                    let resident = self.model(&wanted, None)?;
+                    let rows = bench::run(&resident, &plan, prefill_chunk(self.device))?;
+                    Ok((resident.dtype.name().to_string(), rows))
+                });
+                let _ = reply.send(answer);
+            }
+            Command::Status(reply) => {
+                let _ = reply.send(self.status());
+            }
+            Command::Shutdown => {}
+        }
+    }
+
+    fn status(&self) -> Status {
+        let usage = mlx::memory::usage();
+        Status {
+            device: device_name(self.device).into(),
+            dtype: self.registry.resident().map(|r| r.dtype.name().into()),
+            mlx_version: mlx::version(),
+            active_bytes: usage.active as u64,
+            peak_bytes: usage.peak as u64,
+            cache_bytes: usage.cache as u64,
+            resident: self.registry.resident().map(|r| r.name.clone()).into_iter().collect(),
+        }
+    }
+
+    /// The model, loaded if it is not resident. Other sequences go on meanwhile.
+    fn model(&mut self, wanted: &Wanted, writer: Option<&Writer>) -> Result<Resident> {
+        if let Some(resident) = self.registry.get(wanted.snapshot.folder()) {
+            return Ok(resident);
+        }
+        let Self { commands, device, registry, running, waiting } = self;
+        let push = |stage, done, total| {
+            if let Some(w) = writer {
+                w.push(Event::Loading { stage, done, total });
+            }
+        };
+        push(LoadStage::Inspect, 0, 0);
+        let mut progress = |done, total| {
+            push(LoadStage::Weights, done, total);
+            turn(running, *device);
+            while let Ok(command) = commands.try_recv() {
+                waiting.push_back(command);
+            }
+            let shutdown = waiting.iter().any(|c| matches!(c, Command::Shutdown));
+            if shutdown || writer.is_some_and(Writer::is_cancelled) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        guarded(|| registry.load(&wanted.name, &wanted.snapshot, &mut progress))
+    }
+
+    /// The logits after every token of a prompt.
+    fn logits(&mut self, resident: &Resident, tokens: Vec<u32>) -> Result<Logits> {
+        let mut states = resident.model.states();
+        let mut data = Vec::with_capacity(tokens.len() * resident.vocabulary);
+        for chunk in tokens.chunks(prefill_chunk(self.device)) {
+            let ids = Array::from_slice(chunk, &[1, chunk.len()])?;
+            let hidden = resident.model.forward(&ids, &mut states)?;
+            data.extend(resident.model.logits(&hidden)?.to_f32()?);
+            turn(&mut self.running, self.device);
+        }
+        Ok(Logits { tokens, vocab: resident.vocabulary, data })
+    }
+}
+
+/// One chunk for the first sequence that still has prompt left, one step for each that is past it.
+fn turn(running: &mut Vec<Running>, device: mlx::Device) {
+    if let Some(at) = running.iter().position(|r| !r.ready()) {
+        running[at].prefill(prefill_chunk(device));
+        // The others with prompt left come before it the next time.
+        let worked = running.remove(at);
+        running.push(worked);
+    }
+    // All steps are submitted before the first is waited for.
+    running.iter_mut().for_each(Running::submit);
+    running.iter_mut().for_each(Running::collect);
+    running.retain(|r| !r.over());
+}
+
+pub fn device_name(device: mlx::Device) -> &'static str {
+    match device {
+        mlx::Device::Cpu => "cpu",
+        mlx::Device::Gpu => "gpu",
+    }
+}
+
+/// Runs one piece of work; a panic in it ends that work alone.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|s| s.to_string()).or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(Error::Internal(text.unwrap_or_else(|| "a panic without a text".into())))
+    })
+}

@@ -1,0 +1,202 @@
+//! Every architecture against its reference: tiny snapshots with random weights and what transformers computes from them in f32
+//! (`tests/oracles` makes them). Fast ways of computing are compared with the slow ones.
+
+mod support;
+
+use std::path::Path;
+
+use mlx::quant::{self, Affine};
+use serde_json::json;
+use support::*;
+
+const ARCHS: [&str; 6] = ["llama", "llama3_rope", "qwen2", "qwen3", "qwen3_tied", "qwen3_yarn"];
+
+fn oracle(name: &str) -> std::path::PathBuf {
+    fixtures().join("oracles").join(name)
+}
+
+fn prompt_of(folder: &Path) -> Vec<u32> {
+    let file = rmlx_engine::hub::safetensors::SafeTensors::open(&folder.join("expected.safetensors")).unwrap();
+    let bytes = file.bytes("input_ids").unwrap();
+    match file.get("input_ids").unwrap().dtype.size() {
+        8 => bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect(),
+        _ => bytes.chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap()) as u32).collect(),
+    }
+}
+
+fn number(expected: &serde_json::Value, key: &str) -> f64 {
+    expected[key].as_f64().unwrap_or_else(|| panic!("{key} is a number"))
+}
+
+#[test]
+fn logits_and_greedy_tokens_are_the_references() {
+    for name in ARCHS {
+        let folder = oracle(name);
+        let expected = json(&folder.join("expected.json"));
+        let (reference, shape) = floats(&folder.join("expected.safetensors"), "logits");
+        let prompt = prompt_of(&folder);
+        assert_eq!(shape, [prompt.len(), 512]);
+        let model = load(&folder);
+        let atol = number(&expected, "atol") as f32;
+        let whole = logits(&model, &prompt, prompt.len());
+        let off = max_difference(&whole, &reference);
+        assert!(off <= atol, "{name}: logits are {off} from the reference, allowed {atol}");
+
+        // Prefill in one piece is prefill in chunks is token by token.
+        for chunk in [1, 7, 64] {
+            let off = max_difference(&logits(&model, &prompt, chunk), &whole);
+            assert!(off <= atol, "{name}: chunks of {chunk} are {off} from the whole, allowed {atol}");
+        }
+
+        let steps = number(&expected, "greedy_safe_steps") as usize;
+        assert_eq!(greedy(&model, &prompt, steps), ids(&expected["greedy_ids"])[..steps], "{name}");
+    }
+}
+
+/// The control: another rope base must be seen.
+#[test]
+fn a_wrong_rope_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = oracle("llama3_rope");
+    copy_without_weights(&source, folder.path());
+    std::fs::copy(source.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
+    let mut config = json(&source.join("config.json"));
+    config["rope_scaling"] = serde_json::Value::Null;
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let (reference, _) = floats(&source.join("expected.safetensors"), "logits");
+    let prompt = prompt_of(&source);
+    let off = max_difference(&logits(&load(folder.path()), &prompt, prompt.len()), &reference);
+    assert!(off > 0.01, "{off}");
+}
+
+#[test]
+fn shards_are_the_single_file() {
+    let source = oracle("qwen3");
+    let folder = tempfile::tempdir().unwrap();
+    copy_without_weights(&source, folder.path());
+    let tensors = read(&source.join("model.safetensors"));
+    let mut map = serde_json::Map::new();
+    for (i, part) in tensors.chunks(tensors.len().div_ceil(3)).enumerate() {
+        let file = format!("model-{:05}-of-00003.safetensors", i + 1);
+        write(&folder.path().join(&file), part);
+        map.extend(part.iter().map(|(n, _)| (n.clone(), file.clone().into())));
+    }
+    let index = json!({"metadata": {"total_size": 1}, "weight_map": map});
+    std::fs::write(folder.path().join("model.safetensors.index.json"), index.to_string()).unwrap();
+    let prompt = prompt_of(&source);
+    assert_eq!(logits(&load(folder.path()), &prompt, 64), logits(&load(&source), &prompt, 64));
+}
+
+/// Writes the qwen3 oracle quantized by MLX as mlx-lm does: every matrix, embedding and head included.
+fn quantized(bits: i32, group_size: i32, folder: &Path) {
+    let source = oracle("qwen3");
+    copy_without_weights(&source, folder);
+    let mut tensors = Vec::new();
+    for (name, a) in read(&source.join("model.safetensors")) {
+        match name.strip_suffix(".weight") {
+            Some(module) if a.ndim() == 2 => {
+                let q = quant::quantize(&a, Affine { bits, group_size }).unwrap();
+                tensors.push((name.clone(), q.weight));
+                tensors.push((format!("{module}.scales"), q.scales));
+                tensors.push((format!("{module}.biases"), q.biases));
+            }
+            _ => tensors.push((name, a)),
+        }
+    }
+    write(&folder.join("model.safetensors"), &tensors);
+    let mut config = json(&source.join("config.json"));
+    config["quantization"] = json!({"bits": bits, "group_size": group_size, "mode": "affine"});
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+}
+
+#[test]
+fn every_affine_width_is_the_references() {
+    for (name, bits, group) in
+        [("2", 2, 64), ("3", 3, 64), ("4", 4, 64), ("4_g32", 4, 32), ("5", 5, 64), ("6", 6, 64), ("8", 8, 64)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        quantized(bits, group, folder.path());
+        let reference = oracle("quant").join(format!("qwen3-affine{name}"));
+        let expected = json(&reference.join("expected.json"));
+        let (wanted, shape) = floats(&reference.join("expected.safetensors"), "logits");
+        let prompt = prompt_of(&oracle("qwen3"));
+        let model = load(folder.path());
+        let all = logits(&model, &prompt, prompt.len());
+        let off = max_difference(&all[all.len() - shape.iter().product::<usize>()..], &wanted);
+        let atol = number(&expected, "atol") as f32;
+        assert!(off <= atol, "{bits} bits: {off}, allowed {atol}");
+        let steps = number(&expected, "greedy_safe_steps") as usize;
+        assert_eq!(greedy(&model, &prompt, steps), ids(&expected["greedy_ids"])[..steps], "{bits} bits");
+    }
+}
+
+/// The packed path of the GPU, on MLX's CPU kernels: the same matrices without unpacking them at load.
+#[test]
+fn packed_matrices_are_the_unpacked_ones() {
+    use rmlx_engine::registry::Placement;
+    let folder = tempfile::tempdir().unwrap();
+    quantized(4, 64, folder.path());
+    let prompt = &prompt_of(&oracle("qwen3"))[..12];
+    let placement = |unpack| Placement { dtype: Some(mlx::Dtype::F32), unpack };
+    let with = |unpack| logits(&load_placed(folder.path(), placement(unpack)), prompt, prompt.len());
+    let off = max_difference(&with(false), &with(true));
+    assert!(off < 1e-3, "{off}");
+}
+
+/// Overrides per module: one matrix at 8 bits, one left as it is.
+#[test]
+fn modules_may_be_stored_in_their_own_way() {
+    let source = oracle("qwen3");
+    let folder = tempfile::tempdir().unwrap();
+    copy_without_weights(&source, folder.path());
+    let (eight, plain) = ("model.layers.0.mlp.up_proj", "lm_head");
+    let mut tensors = Vec::new();
+    for (name, a) in read(&source.join("model.safetensors")) {
+        match name.strip_suffix(".weight") {
+            Some(module) if a.ndim() == 2 && module != plain => {
+                let bits = if module == eight { 8 } else { 6 };
+                let q = quant::quantize(&a, Affine { bits, group_size: 32 }).unwrap();
+                tensors.push((name.clone(), q.weight));
+                tensors.push((format!("{module}.scales"), q.scales));
+                tensors.push((format!("{module}.biases"), q.biases));
+            }
+            _ => tensors.push((name, a)),
+        }
+    }
+    write(&folder.path().join("model.safetensors"), &tensors);
+    let mut config = json(&source.join("config.json"));
+    config["quantization"] = json!({"bits": 6, "group_size": 32, eight: {"bits": 8, "group_size": 32}, plain: false});
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let prompt = prompt_of(&source);
+    let off = max_difference(&logits(&load(folder.path()), &prompt, 64), &logits(&load(&source), &prompt, 64));
+    assert!(off > 0.0 && off < 3.0, "{off}");
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let source = oracle("qwen3");
+    let broken = |change: &dyn Fn(&mut Vec<(String, mlx::Array)>)| {
+        let folder = tempfile::tempdir().unwrap();
+        copy_without_weights(&source, folder.path());
+        let mut tensors = read(&source.join("model.safetensors"));
+        change(&mut tensors);
+        write(&folder.path().join("model.safetensors"), &tensors);
+        load_as(folder.path(), rmlx_engine::api::Dtype::F32).err().expect("a load error").to_string()
+    };
+    let at = |tensors: &[(String, mlx::Array)], name: &str| tensors.iter().position(|(n, _)| n == name).unwrap();
+    let norm = "model.layers.1.self_attn.q_norm.weight";
+    let text = broken(&|t| drop(t.remove(at(t, norm))));
+    assert!(text.contains(&format!("missing: {norm}")), "{text}");
+    let text = broken(&|t| t.push(("model.layers.0.mlp.extra.weight".into(), mlx::Array::zeros(&[2], mlx::Dtype::F32).unwrap())));
+    assert!(text.contains("unexpected: model.layers.0.mlp.extra.weight"), "{text}");
+    let text = broken(&|t| {
+        let i = at(t, norm);
+        t[i].1 = mlx::Array::zeros(&[31], mlx::Dtype::F32).unwrap();
+    });
+    assert!(text.contains(norm) && text.contains("[31]") && text.contains("[32]"), "{text}");
+    let text = broken(&|t| {
+        let i = at(t, norm);
+        t[i].1 = mlx::Array::zeros(&[32], mlx::Dtype::U32).unwrap();
+    });
+    assert!(text.contains(norm) && text.contains("u32"), "{text}");
+}

@@ -1,0 +1,141 @@
+//! What the integration tests share: fixtures, snapshots made from them, models loaded as the worker loads them.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use mlx::{Array, Dtype};
+use rmlx_engine::api;
+use rmlx_engine::hub::Snapshot;
+use rmlx_engine::hub::safetensors::SafeTensors;
+use rmlx_engine::registry::{Registry, Resident};
+use serde_json::Value;
+
+pub fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").canonicalize().expect("tests/fixtures exists")
+}
+
+pub fn json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))).expect("JSON")
+}
+
+/// A tensor of a reference file as f32, with its shape.
+pub fn floats(path: &Path, name: &str) -> (Vec<f32>, Vec<usize>) {
+    let file = SafeTensors::open(path).expect("a reference file");
+    let info = file.get(name).unwrap_or_else(|| panic!("{name} is in {}", path.display())).clone();
+    let bytes = file.bytes(name).expect("its bytes");
+    (bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect(), info.shape)
+}
+
+pub fn ids(value: &Value) -> Vec<u32> {
+    value.as_array().expect("a list of ids").iter().map(|v| v.as_u64().expect("an id") as u32).collect()
+}
+
+pub fn load_as(folder: &Path, dtype: api::Dtype) -> rmlx_engine::error::Result<Resident> {
+    let snapshot = Snapshot::open(folder)?;
+    Registry::new(mlx::Device::Cpu, dtype).load("test", &snapshot, &mut |_, _| ControlFlow::Continue(()))
+}
+
+pub fn load(folder: &Path) -> Resident {
+    load_as(folder, api::Dtype::F32).unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+}
+
+/// The logits after every token [tokens, vocabulary], the prompt fed in pieces of `chunk`.
+pub fn logits(resident: &Resident, tokens: &[u32], chunk: usize) -> Vec<f32> {
+    let mut states = resident.model.states();
+    let mut all = Vec::new();
+    for piece in tokens.chunks(chunk) {
+        let piece = Array::from_slice(piece, &[1, piece.len()]).unwrap();
+        let hidden = resident.model.forward(&piece, &mut states).unwrap();
+        all.extend(resident.model.logits(&hidden).unwrap().to_f32().unwrap());
+    }
+    all
+}
+
+/// Greedy continuation.
+pub fn greedy(resident: &Resident, prompt: &[u32], steps: usize) -> Vec<u32> {
+    use rmlx_engine::decode::{Resolved, Sequence};
+    let sampling = api::Sampling { temperature: Some(0.0), ..api::Sampling::default() };
+    let sampling = Resolved::new(&sampling, None, resident.vocabulary).unwrap();
+    let mut sequence = Sequence::new(resident.model.clone(), prompt.to_vec(), sampling, steps);
+    while !sequence.ready() {
+        sequence.prefill(16).unwrap();
+    }
+    let mut out = Vec::new();
+    for _ in 0..steps {
+        sequence.submit().unwrap();
+        out.push(sequence.collect().unwrap().expect("a token was pending").0);
+    }
+    out
+}
+
+pub fn max_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(x, y)| if x.is_finite() { (x - y).abs() } else { f32::INFINITY }).fold(0.0, f32::max)
+}
+
+/// A copy of a fixture's files in a folder of its own, without its weights.
+pub fn copy_without_weights(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).expect("a fixture") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if path.is_file() && !name.ends_with(".safetensors") && !name.starts_with("expected") {
+            std::fs::copy(&path, to.join(&name)).expect("a copy");
+        }
+    }
+}
+
+/// Little-endian bytes of an evaluated array.
+pub fn bytes(a: &Array) -> Vec<u8> {
+    match a.dtype() {
+        Dtype::U32 => bytemuck::cast_slice(&a.to_vec::<u32>().unwrap()).to_vec(),
+        Dtype::F32 => bytemuck::cast_slice(&a.to_vec::<f32>().unwrap()).to_vec(),
+        Dtype::Bf16 => bytemuck::cast_slice(&a.to_vec::<half::bf16>().unwrap()).to_vec(),
+        Dtype::F16 => bytemuck::cast_slice(&a.to_vec::<half::f16>().unwrap()).to_vec(),
+        other => panic!("no bytes of {other}"),
+    }
+}
+
+/// Writes named arrays as one safetensors file.
+pub fn write(path: &Path, tensors: &[(String, Array)]) {
+    let data: Vec<(String, safetensors::Dtype, Vec<usize>, Vec<u8>)> = tensors
+        .iter()
+        .map(|(name, a)| {
+            let dtype = match a.dtype() {
+                Dtype::U32 => safetensors::Dtype::U32,
+                Dtype::F32 => safetensors::Dtype::F32,
+                Dtype::Bf16 => safetensors::Dtype::BF16,
+                Dtype::F16 => safetensors::Dtype::F16,
+                other => panic!("no file type for {other}"),
+            };
+            (name.clone(), dtype, a.shape().iter().map(|d| *d as usize).collect(), bytes(a))
+        })
+        .collect();
+    let views = data.iter().map(|(n, d, s, b)| (n.clone(), safetensors::tensor::TensorView::new(*d, s.clone(), b).unwrap()));
+    safetensors::serialize_to_file(views, None, path).unwrap();
+}
+
+/// All tensors of a safetensors file as arrays.
+pub fn read(path: &Path) -> Vec<(String, Array)> {
+    let raw = std::fs::read(path).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&raw).unwrap();
+    file.tensors()
+        .into_iter()
+        .map(|(name, t)| {
+            let dtype = match t.dtype() {
+                safetensors::Dtype::U32 => Dtype::U32,
+                safetensors::Dtype::F32 => Dtype::F32,
+                safetensors::Dtype::BF16 => Dtype::Bf16,
+                safetensors::Dtype::F16 => Dtype::F16,
+                other => panic!("no array type for {other:?}"),
+            };
+            (name, Array::from_bytes(t.data(), t.shape(), dtype).unwrap())
+        })
+        .collect()
+}
+
+/// A model whose placement the test decides.
+pub fn load_placed(folder: &Path, placement: rmlx_engine::registry::Placement) -> Resident {
+    let snapshot = Snapshot::open(folder).unwrap();
+    rmlx_engine::registry::build("test", &snapshot, placement, &mut |_, _| ControlFlow::Continue(())).unwrap()
+}
