@@ -65,6 +65,9 @@ fn damage(good: &[u8], cases: usize, times: usize, f: impl Fn(&[u8])) {
         // The heads of files are where most can go wrong.
         let reach = [64, 1 << 14, usize::MAX][case % 3];
         for _ in 0..numbers.below(4) {
+            if bad.is_empty() {
+                break;
+            }
             let at = numbers.below(bad.len().min(reach));
             match numbers.below(6) {
                 0 => bad[at] ^= 1 << numbers.below(8),
