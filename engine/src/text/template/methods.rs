@@ -151,6 +151,8 @@ fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Optio
                 _ => format!("{padding}{text}"),
             })
         }
+        // A width is made before it is paid for.
+        "format" if has_wide_field(text) => return Err(invalid("a format with a field that is too wide")),
         "casefold" => Value::from(text.to_lowercase()),
         "swapcase" => {
             let swap = |c: char| match c.is_uppercase() {
@@ -162,6 +164,13 @@ fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Optio
         "isdecimal" => Value::from(!text.is_empty() && text.chars().all(|c| c.is_ascii_digit())),
         _ => return Ok(None),
     }))
+}
+
+/// Whether a format has a width of five digits, or one that comes from its arguments.
+fn has_wide_field(format: &str) -> bool {
+    let digits = format.as_bytes().windows(5).any(|w| w.iter().all(u8::is_ascii_digit));
+    let inner = format.split('{').skip(1).any(|field| field.contains(':') && !field.contains('}'));
+    digits || inner
 }
 
 fn invalid(reason: &'static str) -> Error {
