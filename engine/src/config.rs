@@ -409,7 +409,18 @@ fn brief(v: &Value) -> String {
 }
 
 fn unsupported(reason: String) -> Error {
-    Error::Unsupported(reason)
+    Error::Unsupported(printable(&reason))
+}
+
+/// Text with parts of a file in it, fit for a terminal: no control characters but line ends, and not endless.
+pub(crate) fn printable(text: &str) -> String {
+    const MAX_CHARS: usize = 600;
+    let clean = text.chars().map(|c| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c });
+    let mut out: String = clean.take(MAX_CHARS).collect();
+    if out.len() < text.len() && text.chars().nth(MAX_CHARS).is_some() {
+        out.push('…');
+    }
+    out
 }
 
 #[cfg(test)]

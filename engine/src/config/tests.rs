@@ -177,3 +177,11 @@ fn foreign_quantizations_are_named() {
         assert!(e.unwrap_err().to_string().contains(method));
     }
 }
+
+#[test]
+fn errors_are_fit_for_a_terminal() {
+    let e = ModelConfig::parse(&with("quantization_config", json!({"quant_method": format!("\u{1b}[2J{}", "x".repeat(9000))})));
+    let text = e.unwrap_err().to_string();
+    assert!(text.len() < 1000 && !text.contains('\u{1b}'), "{text}");
+    assert_eq!(printable("a\tb\nc"), "a\u{fffd}b\nc");
+}

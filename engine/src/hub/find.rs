@@ -84,20 +84,17 @@ impl Library {
         if path.is_dir() || path.is_file() { Ok(path.into()) } else { Err(self.not_found(model)) }
     }
 
-    /// Everything there is, the models folder first.
+    /// Everything there is, the models folder first. Reads every snapshot's headers.
     pub fn list(&self) -> Vec<Entry> {
-        let own = names(&self.models)
-            .into_iter()
-            .filter(|n| !n.starts_with('.'))
-            .map(|n| (n.clone(), self.models.join(n), Place::Models));
-        let cached = self.repositories().into_iter().filter_map(|(name, folder)| {
-            let snapshot = revision(&folder, None)?;
-            Some((name, snapshot, Place::HuggingFace))
-        });
-        own.chain(cached)
-            .filter(|(_, folder, _)| folder.is_dir())
-            .map(|(name, folder, place)| entry(name, folder, place))
-            .collect()
+        self.known().into_iter().map(|(name, folder, place)| entry(name, folder, place)).collect()
+    }
+
+    fn known(&self) -> Vec<(String, PathBuf, Place)> {
+        let own = names(&self.models).into_iter().filter(|n| !n.starts_with('.'));
+        let own = own.map(|n| (n.clone(), self.models.join(n), Place::Models));
+        let cached = self.repositories().into_iter();
+        let cached = cached.filter_map(|(name, folder)| Some((name, revision(&folder, None)?, Place::HuggingFace)));
+        own.chain(cached).filter(|(_, folder, _)| folder.is_dir()).collect()
     }
 
     /// Names and folders of the Hugging Face cache's repositories.
@@ -129,8 +126,7 @@ impl Library {
         if model == "starter" {
             hint.push_str("\nbring it: make run, or: rmlx import FILE.gguf");
         }
-        let entries = self.list();
-        let mut known: Vec<&str> = entries.iter().map(|e| e.name.as_str()).collect();
+        let mut known: Vec<String> = self.known().into_iter().map(|(name, ..)| name).collect();
         let more = known.len().saturating_sub(MAX_HINTS);
         known.truncate(MAX_HINTS);
         match (known.is_empty(), more) {

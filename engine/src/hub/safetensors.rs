@@ -15,6 +15,7 @@ use memmap2::{Mmap, MmapOptions};
 use serde::Deserialize;
 use serde::de::{Error as _, MapAccess, Visitor};
 
+use crate::config::printable;
 use crate::error::{Error, Result};
 
 /// Bytes. The format's own limit.
@@ -218,7 +219,7 @@ impl SafeTensors {
     /// [`Error::Io`], or [`Error::BadFile`] with the tensor and the reason.
     pub fn open(path: &Path) -> Result<Self> {
         let io = |e| Error::io(path, e);
-        let bad = |reason: String| Error::bad_file(path, reason);
+        let bad = |reason: String| Error::bad_file(path, printable(&reason));
         let mut file = File::open(path).map_err(io)?;
         let meta = file.metadata().map_err(io)?;
         if !meta.is_file() {

@@ -1,7 +1,7 @@
 //! One model's folder, in the Hugging Face layout: `config.json`, safetensors, a tokenizer. Opening it settles which files are its
 //! weights; nothing outside the folder (for a Hugging Face cache: outside the repository's part of it) is ever read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::safetensors::{SafeTensors, TensorInfo};
-use crate::config::{self, ModelConfig};
+use crate::config::{self, ModelConfig, printable};
 use crate::error::{Error, Result};
 
 /// Bytes.
@@ -27,9 +27,11 @@ pub struct Snapshot {
     /// Where links may lead, without links itself.
     root: PathBuf,
     config: Map<String, Value>,
-    /// Each with the tensors that the index puts there; `None` without an index.
-    weights: BTreeMap<String, Option<Vec<String>>>,
+    weights: Shards,
 }
+
+/// File names, each with the tensors that the index puts there; `None` without an index.
+type Shards = BTreeMap<String, Option<BTreeSet<String>>>;
 
 impl Snapshot {
     /// Reads `config.json` and finds the weights; their headers are read by [`Self::weights`].
@@ -127,15 +129,14 @@ impl Snapshot {
         let mut weights = Weights { files: Vec::new(), tensors: BTreeMap::new() };
         for (name, indexed) in &self.weights {
             let path = self.folder.join(name);
+            let bad = |reason: String| Error::bad_file(&path, printable(&reason));
             let file = SafeTensors::open(&path)?;
             if let Some(missing) = indexed.iter().flatten().find(|t| file.get(t).is_none()) {
-                return Err(Error::bad_file(path, format!("lacks tensor {missing}, which {INDEX} puts there")));
+                return Err(bad(format!("lacks tensor {missing}, which {INDEX} puts there")));
             }
-            // The index has each name once, so that equal numbers mean equal sets.
-            let strangers = indexed.as_ref().is_some_and(|names| names.len() != file.tensors().len());
             for (tensor, _) in file.tensors() {
-                if strangers && indexed.iter().flatten().all(|t| t != tensor) {
-                    return Err(Error::bad_file(path, format!("has tensor {tensor}, which {INDEX} does not put there")));
+                if indexed.as_ref().is_some_and(|names| !names.contains(tensor)) {
+                    return Err(bad(format!("has tensor {tensor}, which {INDEX} does not put there")));
                 }
                 weights.tensors.insert(tensor.into(), weights.files.len());
             }
@@ -144,7 +145,7 @@ impl Snapshot {
         Ok(weights)
     }
 
-    fn find_weights(&self) -> Result<BTreeMap<String, Option<Vec<String>>>> {
+    fn find_weights(&self) -> Result<Shards> {
         if let Some(index) = self.json(INDEX, MAX_TEXT)? {
             return self.shards(&index);
         }
@@ -161,14 +162,14 @@ impl Snapshot {
         Err(Error::bad_file(&self.folder, format!("has neither {SINGLE} nor {INDEX}{}", gguf_hint(&self.folder))))
     }
 
-    fn shards(&self, index: &Value) -> Result<BTreeMap<String, Option<Vec<String>>>> {
-        let bad = |reason: String| Error::bad_file(self.folder.join(INDEX), reason);
+    fn shards(&self, index: &Value) -> Result<Shards> {
+        let bad = |reason: String| Error::bad_file(self.folder.join(INDEX), printable(&reason));
         let map = index.get("weight_map").and_then(Value::as_object).ok_or_else(|| bad("has no weight_map".into()))?;
-        let mut shards: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
+        let mut shards = Shards::new();
         for (tensor, file) in map {
             let file = file.as_str().filter(|f| is_plain(f) && f.ends_with(".safetensors"));
             let file = file.ok_or_else(|| bad(format!("tensor {tensor} is not in a safetensors file of this folder")))?;
-            shards.entry(file.into()).or_default().get_or_insert_default().push(tensor.clone());
+            shards.entry(file.into()).or_default().get_or_insert_default().insert(tensor.clone());
         }
         if shards.is_empty() {
             return Err(bad("lists no tensors".into()));

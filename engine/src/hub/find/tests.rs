@@ -1,1 +1,151 @@
+use std::os::unix::fs::symlink;
 
+use super::*;
+use crate::hub::made;
+
+struct Home {
+    folder: tempfile::TempDir,
+    library: Library,
+}
+
+fn home() -> Home {
+    let folder = tempfile::tempdir().unwrap();
+    let library = Library { models: folder.path().join("models"), hugging_face: folder.path().join("hub") };
+    Home { folder, library }
+}
+
+fn snapshot(folder: &Path) -> u64 {
+    fs::create_dir_all(folder).unwrap();
+    let config = r#"{"architectures": ["LlamaForCausalLM"], "quantization": {"group_size": 32, "bits": 4,
+        "model.embed_tokens": {"group_size": 32, "bits": 8}}}"#;
+    let weights = made::safetensors(r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}"#, 4);
+    fs::write(folder.join("config.json"), config).unwrap();
+    fs::write(folder.join("model.safetensors"), &weights).unwrap();
+    fs::write(folder.join("tokenizer.json"), "{}").unwrap();
+    (config.len() + weights.len() + 2) as u64
+}
+
+impl Home {
+    fn cache(&self, repository: &str, commit: &str, reference: Option<&str>) -> PathBuf {
+        let root = self.library.hugging_face.join(repository);
+        let folder = root.join("snapshots").join(commit);
+        snapshot(&folder);
+        if let Some(reference) = reference {
+            let file = root.join("refs").join(reference);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, commit).unwrap();
+        }
+        folder
+    }
+
+    fn found(&self, model: &str) -> PathBuf {
+        self.library.resolve(model).unwrap_or_else(|e| panic!("{model}: {e}"))
+    }
+
+    fn missing(&self, model: &str) -> String {
+        let e = self.library.resolve(model).expect_err(model);
+        assert_eq!(e.code(), "model_not_found", "{model}: {e}");
+        e.to_string()
+    }
+}
+
+#[test]
+fn resolves() {
+    let home = home();
+    let own = home.library.models.join("Own");
+    snapshot(&own);
+    snapshot(&home.library.models.join(STARTER));
+    let main = home.cache("models--org--Name", "aaa", Some("main"));
+    let pull = home.cache("models--org--Name", "bbb", Some("refs/pr/1"));
+    let lone = home.cache("models--gpt--Only", "ccc", None);
+    let twin = home.cache("models--x--Twin", "ddd", Some("main"));
+    home.cache("models--y--Twin", "eee", Some("main"));
+    home.cache("datasets--org--Data", "fff", Some("main"));
+
+    assert_eq!(home.found("Own"), own);
+    assert_eq!(home.found("starter"), home.library.models.join(STARTER));
+    assert_eq!(home.found(STARTER), home.library.models.join(STARTER));
+    assert_eq!(home.found(own.to_str().unwrap()), own);
+    for name in ["org/Name", "Name", "Name@main", "org/Name@aaa"] {
+        assert_eq!(home.found(name), main);
+    }
+    assert_eq!(home.found("org/Name@refs/pr/1"), pull);
+    assert_eq!(home.found("Name@bbb"), pull);
+    assert_eq!(home.found("gpt/Only"), lone);
+    assert_eq!(home.found("x/Twin"), twin);
+    let e = home.library.resolve("Twin").unwrap_err();
+    assert!(e.code() == "invalid_request" && e.to_string().contains("x/Twin, y/Twin"), "{e}");
+    // Relative to the folder of the test run, this package's.
+    assert_eq!(home.found("src"), Path::new("src"));
+    assert_eq!(home.found("./src"), Path::new("./src"));
+
+    for name in
+        ["none", "/none", "./none", "org/None", "Name@none", "org/Data", "Name@../snapshots/aaa", "Name@.", ".hidden", "", "@"]
+    {
+        home.missing(name);
+    }
+    let text = home.missing("none");
+    assert!(text.contains("Own") && text.contains("org/Name") && text.contains("x/Twin"), "{text}");
+}
+
+#[test]
+fn the_starter_s_absence_says_what_to_do() {
+    let text = home().missing("starter");
+    assert!(text.contains("make run") && text.contains("rmlx import") && text.contains("no models yet"), "{text}");
+}
+
+#[test]
+fn references_do_not_lead_out() {
+    let home = home();
+    let outside = home.folder.path().join("outside");
+    snapshot(&outside);
+    let root = home.cache("models--org--Name", "aaa", None).parent().unwrap().parent().unwrap().to_path_buf();
+    fs::create_dir_all(root.join("refs")).unwrap();
+    home.cache("models--org--Name", "bbb", None);
+    for commit in ["../../../outside", outside.to_str().unwrap(), "..", "", "link"] {
+        let _ = fs::remove_file(root.join("snapshots/link"));
+        symlink(&outside, root.join("snapshots/link")).unwrap();
+        fs::write(root.join("refs/main"), commit).unwrap();
+        home.missing("org/Name");
+    }
+}
+
+#[test]
+fn lists() {
+    let home = home();
+    let bytes = snapshot(&home.library.models.join("Own"));
+    fs::create_dir_all(home.library.models.join(".Own.partial")).unwrap();
+    fs::create_dir_all(home.library.models.join("Empty")).unwrap();
+    fs::write(home.library.models.join("a file"), "").unwrap();
+    let cached = home.cache("models--org--Name", "aaa", Some("main"));
+    let blobs = cached.parent().unwrap().with_file_name("blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    fs::rename(cached.join("model.safetensors"), blobs.join("1")).unwrap();
+    symlink("../../blobs/1", cached.join("model.safetensors")).unwrap();
+    home.cache("models--org--Half", "bbb", Some("main"));
+    fs::remove_file(home.library.hugging_face.join("models--org--Half/snapshots/bbb/tokenizer.json")).unwrap();
+    fs::create_dir_all(home.library.hugging_face.join("models--org--Nothing")).unwrap();
+
+    let list = home.library.list();
+    let brief: Vec<_> = list.iter().map(|e| (e.name.as_str(), e.place, e.bytes, e.problem.is_some())).collect();
+    assert_eq!(
+        brief,
+        [
+            ("Empty", Place::Models, 0, true),
+            ("Own", Place::Models, bytes, false),
+            ("org/Half", Place::HuggingFace, bytes - 2, true),
+            ("org/Name", Place::HuggingFace, bytes, false),
+        ]
+    );
+    assert!(list[0].problem.as_ref().unwrap().contains("has no config.json"));
+    assert!(list[2].problem.as_ref().unwrap().contains("tokenizer.json"));
+    let own = &list[1];
+    assert_eq!(
+        (own.architecture.as_deref(), own.quantization.as_deref()),
+        (Some("LlamaForCausalLM"), Some("affine 4/8-bit, group 32"))
+    );
+    for entry in &list {
+        assert_eq!(home.found(&entry.name), entry.folder);
+    }
+    assert!(Library { models: "/none".into(), hugging_face: "/none".into() }.list().is_empty());
+}

@@ -20,7 +20,7 @@ use self::model::{Mapping, Model};
 use self::place::Place;
 use self::tokenizer::Rebuilt;
 use self::weights::Source;
-use crate::config::ModelConfig;
+use crate::config::{ModelConfig, printable};
 use crate::error::{Error, Result};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub fn default_name(path: &Path) -> String {
 /// [`Error::BadFile`] where the file is broken or holds what cannot be imported, [`Error::BadRequest`] where the place is taken,
 /// [`Error::Cancelled`], [`Error::Io`]. No half snapshot is left under the name by any of them.
 pub fn gguf(path: &Path, options: &ImportOptions, progress: Progress) -> Result<Imported> {
-    let bad = |reason: String| Error::bad_file(path, reason);
+    let bad = |reason: String| Error::bad_file(path, printable(&reason));
     let file = File::open(path).map_err(|e| Error::io(path, e))?;
     let meta = file.metadata().map_err(|e| Error::io(path, e))?;
     if !meta.is_file() {

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -33,13 +34,18 @@ impl Place {
         fs::create_dir_all(&parent).map_err(|e| Error::io(&parent, e))?;
 
         let lock_path = parent.join(format!(".{name}.lock"));
-        let lock = File::create(&lock_path).map_err(|e| Error::io(&lock_path, e))?;
+        let lock = File::options().write(true).create(true).truncate(false).open(&lock_path);
+        let lock = lock.map_err(|e| Error::io(&lock_path, e))?;
+        let running = || Err(Error::BadRequest(format!("another import to {} is running", out.display())));
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::BadRequest(format!("another import to {} is running", out.display())));
-            }
+            Err(TryLockError::WouldBlock) => return running(),
             Err(TryLockError::Error(e)) => return Err(Error::io(&lock_path, e)),
+        }
+        // The one who held it before may have removed the file since it was opened here.
+        let inode = |m: std::io::Result<fs::Metadata>| m.ok().map(|m| m.ino());
+        if inode(lock.metadata()) != inode(fs::symlink_metadata(&lock_path)) {
+            return running();
         }
         let partial = parent.join(format!(".{name}.partial"));
         remove(&partial)?;
@@ -77,10 +83,17 @@ impl Place {
         let old = PathBuf::from(old);
         remove(&old)?;
         let io = |e| Error::io(&self.out, e);
-        if fs::symlink_metadata(&self.out).is_ok() {
+        let replaces = fs::symlink_metadata(&self.out).is_ok();
+        if replaces {
             fs::rename(&self.out, &old).map_err(io)?;
         }
-        fs::rename(&self.partial, &self.out).map_err(io)?;
+        if let Err(e) = fs::rename(&self.partial, &self.out) {
+            if replaces {
+                // The first error is the one to report.
+                let _ = fs::rename(&old, &self.out);
+            }
+            return Err(io(e));
+        }
         self.finished = true;
         if let Some(parent) = self.out.parent().filter(|p| !p.as_os_str().is_empty()) {
             File::open(parent).and_then(|d| d.sync_all()).map_err(|e| Error::io(parent, e))?;
