@@ -144,7 +144,7 @@ impl Engine {
         let wanted = wanted(model)?;
         let config = wanted.snapshot.model_config()?;
         let limit = self.context_limit(&config)?;
-        if let Some(&ctx) = plan.contexts.iter().find(|c| *c + plan.tokens > limit) {
+        if let Some(&ctx) = plan.contexts.iter().find(|c| c.saturating_add(plan.tokens) > limit) {
             let hint = format!(" (measuring {} tokens after the prompt)", plan.tokens);
             return Err(Error::ContextLength { prompt: ctx, limit, hint });
         }

@@ -626,6 +626,54 @@ fn a_panic_before_the_first_step_ends_that_request_only() {
     assert_eq!(Answer::read(ask(&worker, "qwen3", vec![8], 3)).ids, [8; 3]);
 }
 
+// ---- other users ----
+
+#[test]
+fn threads_share_the_engine() {
+    let engine = engine(None);
+    let folder = name_of(&oracle("qwen3"));
+    let threads: Vec<_> = (1..5u32)
+        .map(|id| {
+            let (engine, folder) = (engine.clone(), folder.clone());
+            std::thread::spawn(move || {
+                let asked = || Request { max_tokens: Some(12), ignore_eos: true, ..request(vec![id; 5]) };
+                let answer = Answer::read(engine.generate(&folder, asked()).unwrap()).ids;
+                assert_eq!(engine.status().resident, std::slice::from_ref(&folder));
+                (answer, Answer::read(engine.generate(&folder, asked()).unwrap()).ids)
+            })
+        })
+        .collect();
+    for thread in threads {
+        let (first, second) = thread.join().unwrap();
+        assert_eq!((first.len(), &first), (12, &second));
+    }
+}
+
+#[test]
+fn a_measurement_is_of_what_was_asked() {
+    let engine = engine(Some(600));
+    let folder = name_of(&oracle("qwen3"));
+    let plan = |contexts: Vec<usize>, tokens, runs| api::BenchPlan { contexts, tokens, prompt_chunk: None, runs };
+    let report = engine.bench(&folder, plan(vec![10, 300], 4, 2)).unwrap();
+    assert_eq!((report.device.as_str(), report.dtype.as_str(), report.model.as_str()), ("cpu", "f32", folder.as_str()));
+    // Three layers, keys and values, two heads of 32, f32, grown by 256.
+    let bytes = |positions: u64| 3 * 2 * 2 * 32 * 4 * positions;
+    assert_eq!(report.rows.iter().map(|r| (r.ctx, r.kv_bytes)).collect::<Vec<_>>(), [(10, bytes(256)), (300, bytes(512))]);
+    for row in &report.rows {
+        let all = [row.prefill_tok_s, row.ttft_ms, row.decode_tok_s, row.host_us_per_token];
+        assert!(all.iter().all(|x| x.is_finite() && *x > 0.0) && row.peak_bytes > 0, "{row:?}");
+    }
+    for (wrong, code) in [
+        (plan(vec![0], 4, 1), "invalid_request"),
+        (plan(vec![5], 1, 1), "invalid_request"),
+        (plan(vec![5], 4, 0), "invalid_request"),
+        (plan(vec![5, 597], 4, 1), "context_length_exceeded"),
+        (plan(vec![usize::MAX], 4, 1), "context_length_exceeded"),
+    ] {
+        assert_eq!(engine.bench(&folder, wrong).expect_err("a refusal").code(), code);
+    }
+}
+
 // ---- the end ----
 
 #[test]
