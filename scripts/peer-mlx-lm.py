@@ -66,6 +66,17 @@ def once(model, ids, tokens, chunk):
     return row, out
 
 
+def bandwidth():
+    x = mx.zeros((1 << 30,), mx.bfloat16)
+    mx.eval(x)
+    times = []
+    for _ in range(12):
+        start = time.perf_counter()
+        mx.eval(x + 1)
+        times.append(time.perf_counter() - start)
+    return 2 * x.nbytes / statistics.median(times[2:])
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("folder", type=Path)
@@ -75,10 +86,14 @@ def main():
     p.add_argument("--chunk", type=int, default=2048)
     p.add_argument("--ids", type=int)
     p.add_argument("--cpu", action="store_true", help="on the CPU, in f32")
+    p.add_argument("--bandwidth", action="store_true", help="measure a large copy instead: bytes read and written per second")
     a = p.parse_args()
     if a.cpu:
         mx.set_default_device(mx.cpu)
         mx.disable_compile()
+    if a.bandwidth:
+        print(json.dumps(dict(bytes_per_second=bandwidth())))
+        return
     model, vocabulary = load(a.folder, a.cpu)
     contexts = [int(c) for c in a.ctx.split(",")]
     if a.ids:

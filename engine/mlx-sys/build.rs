@@ -85,6 +85,7 @@ fn build() -> Result<(), String> {
     println!("cargo:rustc-link-search=native={}", lib.display());
     println!("cargo:rustc-link-lib=dylib=mlx");
     println!("cargo:lib_dir={}", lib.display());
+    println!("cargo:rustc-env=RMLX_MLX_VERSION={MLX_VERSION}");
     Ok(())
 }
 

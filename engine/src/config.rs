@@ -224,6 +224,16 @@ impl ModelConfig {
         })
     }
 
+    /// Positions that the model was trained or stretched for.
+    pub fn context_capacity(&self) -> usize {
+        match self.rope.scaling {
+            RopeConfig::Yarn { factor, original_context, .. } => {
+                self.max_position_embeddings.max((factor * original_context as f64) as usize)
+            }
+            _ => self.max_position_embeddings,
+        }
+    }
+
     /// Typed access to the keys of one architecture.
     pub fn fields(&self) -> Fields<'_> {
         Fields::new(&self.text)

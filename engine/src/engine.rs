@@ -2,34 +2,31 @@
 //!
 //! What needs no array (names, files, templates, tokenizing) happens on the caller's thread; the rest is sent to the worker.
 
-mod doctor;
-mod info;
-
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use time::OffsetDateTime;
 
 pub use crate::api::Options;
-use crate::api::{BenchPlan, BenchReport, Check, Device, Logits, ModelEntry, ModelInfo, Prompt, Request, Status};
-use crate::config::{ModelConfig, RopeConfig};
+use crate::api::{BenchPlan, BenchReport, Check, Logits, ModelEntry, ModelInfo, Prompt, Request, Status};
+use crate::config::ModelConfig;
 use crate::decode::{Plan, Resolved};
+use crate::doctor;
 use crate::error::{Error, Result};
 use crate::hub::{self, Snapshot, import};
 use crate::paths;
 pub use crate::pipe::Reader;
 use crate::pipe::pipe;
-use crate::registry::Registry;
+use crate::registry;
 use crate::text::{ChatTemplate, Conversation, End, GenerationDefaults, Tokenizer, stop_ids};
-use crate::worker::{self, Command, Job, Wanted, Worker};
+use crate::worker::{self, Command, Job, Wanted};
 
 /// The MLX that this program was compiled against.
-pub const MLX_VERSION: &str = "0.32.2";
+pub use crate::doctor::MLX_VERSION;
 
 /// Cheap to clone; every clone speaks to the same engine. When the last goes, the worker ends its answers and stops.
 #[derive(Clone)]
@@ -37,9 +34,7 @@ pub struct Engine(Arc<Shared>);
 
 struct Shared {
     options: Options,
-    device: mlx::Device,
-    commands: Sender<Command>,
-    worker: Mutex<Option<JoinHandle<()>>>,
+    worker: worker::Handle,
     texts: Mutex<HashMap<PathBuf, Arc<ModelText>>>,
 }
 
@@ -52,57 +47,18 @@ struct ModelText {
     defaults: GenerationDefaults,
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        let _ = self.commands.send(Command::Shutdown);
-        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(worker) = worker {
-            let _ = worker.join();
-        }
-    }
-}
-
 impl Engine {
     /// Starts the worker; nothing is loaded and no claim taken yet.
     ///
     /// # Errors
     /// [`Error::BadRequest`] for a GPU that is not there.
     pub fn start(options: Options) -> Result<Self> {
-        let device = match options.device {
-            Device::Cpu => mlx::Device::Cpu,
-            Device::Auto if !mlx::gpu_available() => mlx::Device::Cpu,
-            Device::Gpu if !mlx::gpu_available() => {
-                return Err(Error::BadRequest("this MLX finds no GPU on this machine; use --device cpu".into()));
-            }
-            Device::Auto | Device::Gpu => mlx::Device::Gpu,
-        };
-        if device == mlx::Device::Cpu && !mlx::set_cpu_threads(options.threads) {
-            return Err(Error::BadRequest(
-                "--threads has no effect: MLX's matrix library here takes no number of threads".into(),
-            ));
-        }
-        let (commands, receiver) = mpsc::channel();
-        let dtype = options.dtype;
-        let (started, start) = mpsc::channel();
-        let worker = std::thread::Builder::new()
-            .name("engine".into())
-            .spawn(move || {
-                // The stream must belong to this thread.
-                let ready = mlx::use_device(device).and_then(|()| worker::limit_memory(device)).map_err(Error::from);
-                let go = ready.is_ok();
-                let _ = started.send(ready);
-                if go {
-                    Worker::new(receiver, device, Registry::new(device, dtype)).run();
-                }
-            })
-            .map_err(|e| Error::Internal(format!("the engine's thread did not start: {e}")))?;
-        start.recv().map_err(|_| gone())??;
-        let shared = Shared { options, device, commands, worker: Mutex::new(Some(worker)), texts: Mutex::default() };
-        Ok(Self(Arc::new(shared)))
+        let worker = worker::start(options.device, options.dtype, options.threads)?;
+        Ok(Self(Arc::new(Shared { options, worker, texts: Mutex::default() })))
     }
 
     fn send(&self, command: Command) -> Result<()> {
-        self.0.commands.send(command).map_err(|_| gone())
+        self.0.worker.send(command)
     }
 
     /// Resolves the name and loads: `Loading` events, then `Loaded` or `Failed`. Dropping the reader cancels the load.
@@ -152,16 +108,16 @@ impl Engine {
         check_prompt(&tokens, text.config.vocab_size, limit, self.0.options.max_ctx.is_some())?;
         let (reply, answer) = mpsc::channel();
         self.send(Command::Logits(wanted, tokens, reply))?;
-        answer.recv().map_err(|_| gone())?
+        worker::answer(&answer)?
     }
 
     /// From the snapshot's files; nothing is loaded.
     pub fn info(&self, model: &str) -> Result<ModelInfo> {
-        info::info(model)
+        registry::info(model)
     }
 
     pub fn list(&self) -> Result<Vec<ModelEntry>> {
-        info::list()
+        registry::list()
     }
 
     /// Writes a snapshot from a foreign file and returns its folder. `progress` gets bytes done and in all.
@@ -180,12 +136,8 @@ impl Engine {
 
     pub fn status(&self) -> Status {
         let (reply, answer) = mpsc::channel();
-        let asked = self.send(Command::Status(reply)).and_then(|()| answer.recv().map_err(|_| gone()));
-        asked.unwrap_or_else(|_| Status {
-            device: worker::device_name(self.0.device).into(),
-            mlx_version: MLX_VERSION.into(),
-            ..Status::default()
-        })
+        let asked = self.send(Command::Status(reply)).and_then(|()| worker::answer(&answer));
+        asked.unwrap_or_else(|_| Status { device: self.0.worker.device().into(), ..Status::default() })
     }
 
     pub fn bench(&self, model: &str, plan: BenchPlan) -> Result<BenchReport> {
@@ -196,22 +148,14 @@ impl Engine {
             let hint = format!(" (measuring {} tokens after the prompt)", plan.tokens);
             return Err(Error::ContextLength { prompt: ctx, limit, hint });
         }
-        let name = wanted.name.clone();
         let (reply, answer) = mpsc::channel();
         self.send(Command::Bench(wanted, plan, reply))?;
-        let (dtype, rows) = answer.recv().map_err(|_| gone())??;
-        Ok(BenchReport {
-            model: name,
-            device: worker::device_name(self.0.device).into(),
-            dtype,
-            mlx_version: mlx::version(),
-            rows,
-        })
+        worker::answer(&answer)?
     }
 
     /// What is installed and what is wrong with it.
     pub fn doctor(&self) -> Vec<Check> {
-        doctor::checks(self.0.device)
+        doctor::checks(&self.0.options)
     }
 
     /// The tokenizer, template and defaults of a snapshot, read once.
@@ -227,7 +171,7 @@ impl Engine {
 
     /// Tokens that one sequence may have, prompt and answer together.
     fn context_limit(&self, config: &ModelConfig) -> Result<usize> {
-        let capacity = capacity(config);
+        let capacity = config.context_capacity();
         match self.0.options.max_ctx {
             None => Ok(capacity),
             Some(asked) if asked > capacity => Err(Error::BadRequest(format!(
@@ -235,16 +179,6 @@ impl Engine {
             ))),
             Some(asked) => Ok(asked),
         }
-    }
-}
-
-/// Positions that the model was trained or stretched for.
-fn capacity(config: &ModelConfig) -> usize {
-    match config.rope.scaling {
-        RopeConfig::Yarn { factor, original_context, .. } => {
-            config.max_position_embeddings.max((factor * original_context as f64) as usize)
-        }
-        _ => config.max_position_embeddings,
     }
 }
 
@@ -264,10 +198,6 @@ fn check_prompt(prompt: &[u32], vocabulary: usize, limit: usize, limited: bool) 
 
 fn wanted(model: &str) -> Result<Wanted> {
     Ok(Wanted { name: model.into(), snapshot: Arc::new(Snapshot::open(&hub::resolve(model)?)?) })
-}
-
-fn gone() -> Error {
-    Error::Internal("the engine's thread is gone".into())
 }
 
 impl ModelText {

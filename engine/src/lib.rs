@@ -5,6 +5,7 @@ pub mod arch;
 pub mod claim;
 pub mod config;
 pub mod decode;
+pub mod doctor;
 pub mod engine;
 pub mod error;
 pub mod hub;

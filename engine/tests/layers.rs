@@ -21,8 +21,8 @@ fn the_engine_keeps_to_the_table() {
     let mut files = 0;
     for path in rust_files(&src) {
         let inside = path.strip_prefix(&src).unwrap().to_owned();
-        // It only declares the modules.
-        if inside == Path::new("lib.rs") {
+        // The one only declares the modules, the others are test modules in files of their own.
+        if inside == Path::new("lib.rs") || inside.file_stem().is_some_and(|stem| stem == "tests") {
             continue;
         }
         files += 1;

@@ -16,12 +16,7 @@ fn oracle(name: &str) -> std::path::PathBuf {
 }
 
 fn prompt_of(folder: &Path) -> Vec<u32> {
-    let file = rmlx_engine::hub::safetensors::SafeTensors::open(&folder.join("expected.safetensors")).unwrap();
-    let bytes = file.bytes("input_ids").unwrap();
-    match file.get("input_ids").unwrap().dtype.size() {
-        8 => bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect(),
-        _ => bytes.chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap()) as u32).collect(),
-    }
+    integers(&folder.join("expected.safetensors"), "input_ids")
 }
 
 fn number(expected: &serde_json::Value, key: &str) -> f64 {
@@ -111,22 +106,38 @@ fn quantized(bits: i32, group_size: i32, folder: &Path) {
 
 #[test]
 fn every_affine_width_is_the_references() {
-    for (name, bits, group) in
-        [("2", 2, 64), ("3", 3, 64), ("4", 4, 64), ("4_g32", 4, 32), ("5", 5, 64), ("6", 6, 64), ("8", 8, 64)]
-    {
-        let folder = tempfile::tempdir().unwrap();
-        quantized(bits, group, folder.path());
-        let reference = oracle("quant").join(format!("qwen3-affine{name}"));
+    let prompt = prompt_of(&oracle("qwen3"));
+    for variant in ["2", "3", "4", "4_g32", "5", "6", "8"] {
+        let reference = oracle("quant").join(format!("qwen3-affine{variant}"));
         let expected = json(&reference.join("expected.json"));
-        let (wanted, shape) = floats(&reference.join("expected.safetensors"), "logits");
-        let prompt = prompt_of(&oracle("qwen3"));
+        let tensors = reference.join("expected.safetensors");
+        let folder = tempfile::tempdir().unwrap();
+        quantized(number(&expected, "bits") as i32, number(&expected, "group_size") as i32, folder.path());
         let model = load(folder.path());
+
+        let (wanted, shape) = floats(&tensors, "logits");
+        let positions = ids(&expected["logits_positions"]);
+        assert_eq!(shape, [(positions[1] - positions[0]) as usize, 512]);
         let all = logits(&model, &prompt, prompt.len());
-        let off = max_difference(&all[all.len() - shape.iter().product::<usize>()..], &wanted);
+        let off = max_difference(&all[positions[0] as usize * 512..positions[1] as usize * 512], &wanted);
         let atol = number(&expected, "atol") as f32;
-        assert!(off <= atol, "{bits} bits: {off}, allowed {atol}");
+        assert!(off <= atol, "{variant}: logits are {off} from the reference, allowed {atol}");
         let steps = number(&expected, "greedy_safe_steps") as usize;
-        assert_eq!(greedy(&model, &prompt, steps), ids(&expected["greedy_ids"])[..steps], "{bits} bits");
+        assert_eq!(greedy(&model, &prompt, steps), integers(&tensors, "greedy_ids")[..steps], "{variant}");
+
+        // The matrices themselves, unpacked as the engine unpacks them: bit for bit.
+        let rows = ids(&expected["dequantized_rows"]);
+        let format = Affine { bits: number(&expected, "bits") as i32, group_size: number(&expected, "group_size") as i32 };
+        let stored: std::collections::BTreeMap<_, _> = read(&folder.path().join("model.safetensors")).into_iter().collect();
+        for module in ["lm_head", "model.layers.2.mlp.down_proj", "model.layers.2.mlp.up_proj"] {
+            let part = |name: &str| stored[&format!("{module}.{name}")].slice(0, rows[0] as i32, rows[1] as i32).unwrap();
+            let wide = |name: &str| part(name).astype(mlx::Dtype::F32).unwrap();
+            let packed = quant::Quantized { weight: part("weight"), scales: wide("scales"), biases: wide("biases") };
+            let unpacked = quant::dequantize(&packed, format, mlx::Dtype::F32).unwrap();
+            let (wanted, shape) = floats(&tensors, &format!("dequant.{module}.weight"));
+            assert_eq!(shape[0], (rows[1] - rows[0]) as usize);
+            assert_eq!(unpacked.to_vec::<f32>().unwrap(), wanted, "{variant}: {module}");
+        }
     }
 }
 

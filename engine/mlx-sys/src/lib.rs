@@ -3,3 +3,6 @@
 
 mod bindings;
 pub use bindings::*;
+
+/// The version of MLX whose headers these bindings were compiled against.
+pub const MLX_VERSION: &str = env!("RMLX_MLX_VERSION");

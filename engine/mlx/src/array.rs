@@ -168,6 +168,24 @@ impl Array {
         unsafe { c::mlx_array_nbytes(self.0) }
     }
 
+    /// Whether the elements lie in logical order without gaps. Known once the array is evaluated.
+    fn is_row_contiguous(&self) -> bool {
+        let shape = self.shape();
+        if shape.is_empty() {
+            return true;
+        }
+        // SAFETY: MLX keeps one stride per axis for as long as the array, which `self` holds.
+        let strides = unsafe { std::slice::from_raw_parts(c::mlx_array_strides(self.0), shape.len()) };
+        let mut expected = 1;
+        for (&dim, &stride) in shape.iter().zip(strides).rev() {
+            if dim != 1 && stride != expected {
+                return false;
+            }
+            expected *= dim as usize;
+        }
+        true
+    }
+
     #[track_caller]
     pub fn eval(&self) -> Result<()> {
         // SAFETY: the handle is valid and belongs to this thread.
@@ -180,12 +198,14 @@ impl Array {
         if self.dtype() != T::DTYPE {
             return Err(Error::new(format!("an array of {} was read as {}", self.dtype(), T::DTYPE)));
         }
-        let dense = self.contiguous()?;
-        dense.eval()?;
-        let n = dense.size();
+        self.eval()?;
+        let n = self.size();
         if n == 0 {
             return Ok(Vec::new());
         }
+        // Only where it must be: a copy would queue up behind whatever was submitted after this array.
+        let dense = if self.is_row_contiguous() { self.clone() } else { self.contiguous()? };
+        dense.eval()?;
         // SAFETY: `dense` is evaluated and row-contiguous, so its buffer holds `n` elements of T's type from this address on.
         // The buffer is aligned for every element type.
         let data = unsafe { std::slice::from_raw_parts(c::mlx_array_data_uint8(dense.0).cast::<T>(), n) };

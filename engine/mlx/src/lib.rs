@@ -27,3 +27,6 @@ pub use device::{
 pub use dtype::{Dtype, Element};
 pub use error::{Error, Result};
 pub use ops::concatenate;
+
+/// The version of MLX that this program was built against.
+pub const BUILT_AGAINST: &str = mlx_sys::MLX_VERSION;

@@ -7,7 +7,7 @@ use super::Model;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use crate::kv::LayerState;
-use crate::nn::{Embedding, Linear, RmsNorm, Rope, SwiGlu, Weights};
+use crate::nn::{Embedding, Fan, Linear, RmsNorm, Rope, SwiGlu, Weights};
 
 /// Where the dense architectures differ.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,9 +48,7 @@ struct Attention {
     kv_heads: i32,
     head_dim: i32,
     scale: f32,
-    q: Linear,
-    k: Linear,
-    v: Linear,
+    qkv: Fan,
     out: Linear,
     norms: Option<(RmsNorm, RmsNorm)>,
     rope: Rope,
@@ -59,7 +57,7 @@ struct Attention {
 impl Attention {
     fn new(c: &ModelConfig, w: &Weights<'_>, spec: Spec) -> Result<Self> {
         let (q_width, kv_width) = (c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim);
-        let project = |name: &str, width: usize| Linear::new(&w.at(name), c.hidden_size, width, spec.qkv_bias);
+        let projections = [("q_proj", q_width), ("k_proj", kv_width), ("v_proj", kv_width)];
         let norm = |name: &str| RmsNorm::new(&w.at(name), c.head_dim, c.rms_norm_eps);
         let rope = Rope::new(&c.rope, c.head_dim)?;
         Ok(Self {
@@ -67,9 +65,7 @@ impl Attention {
             kv_heads: c.num_kv_heads as i32,
             head_dim: c.head_dim as i32,
             scale: (c.head_dim as f32).powf(-0.5) * rope.score_factor,
-            q: project("q_proj", q_width)?,
-            k: project("k_proj", kv_width)?,
-            v: project("v_proj", kv_width)?,
+            qkv: Fan::new(w, c.hidden_size, &projections, spec.qkv_bias)?,
             out: Linear::new(&w.at("o_proj"), q_width, c.hidden_size, spec.out_bias)?,
             norms: if spec.qk_norm { Some((norm("q_norm")?, norm("k_norm")?)) } else { None },
             rope,
@@ -78,9 +74,12 @@ impl Attention {
 
     fn forward(&self, x: &Array, state: &mut LayerState) -> Result<Array> {
         let n = x.dim(1);
-        let split = |y: Array, heads: i32| y.reshape(&[1, n, heads, self.head_dim]);
-        let (mut q, mut k) = (split(self.q.forward(x)?, self.heads)?, split(self.k.forward(x)?, self.kv_heads)?);
-        let v = split(self.v.forward(x)?, self.kv_heads)?;
+        let mut projected = self.qkv.forward(x)?.into_iter();
+        let mut heads = |heads: i32| match projected.next() {
+            Some(y) => Ok(y.reshape(&[1, n, heads, self.head_dim])?),
+            None => Err(Error::Internal("a projection is missing".into())),
+        };
+        let (mut q, mut k, v) = (heads(self.heads)?, heads(self.kv_heads)?, heads(self.kv_heads)?);
         if let Some((q_norm, k_norm)) = &self.norms {
             (q, k) = (q_norm.forward(&q)?, k_norm.forward(&k)?);
         }

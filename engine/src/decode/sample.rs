@@ -10,10 +10,12 @@ use crate::error::{Error, Result};
 
 /// Generated tokens that the repetition penalty looks back on (as mlx-lm).
 const REPETITION_WINDOW: i32 = 20;
-/// What the id of a token reads as when the logits were not all finite.
+/// What a token reads as when the logits were not all finite.
 pub const NON_FINITE: u32 = u32::MAX;
 /// The most alternatives that log probabilities list.
 pub const MAX_LOGPROBS: usize = 20;
+/// Temperatures below are greedy: divided by them, logits overflow.
+const LEAST_TEMPERATURE: f32 = 1e-5;
 /// The seed of a request that names none: a request is repeatable unless it asks not to be.
 const DEFAULT_SEED: u64 = 0xA7A7;
 
@@ -54,17 +56,13 @@ impl Resolved {
         if logprobs.is_some_and(|n| n > MAX_LOGPROBS) {
             return Err(Error::BadRequest(format!("logprobs is over {MAX_LOGPROBS}")));
         }
-        let top_p = within("top_p", s.top_p, 1.0, 0.0, 1.0)?;
-        let repetition_penalty = within("repetition_penalty", s.repetition_penalty, 1.0, 0.0, 1e3)?;
-        if repetition_penalty == 0.0 {
-            return Err(Error::BadRequest("repetition_penalty is 0; 1 is off".into()));
-        }
         Ok(Self {
             temperature: within("temperature", s.temperature, 1.0, 0.0, 1e3)?,
-            top_p,
+            top_p: within("top_p", s.top_p, 1.0, 0.0, 1.0)?,
             top_k: s.top_k.unwrap_or(0),
             min_p: within("min_p", s.min_p, 0.0, 0.0, 1.0)?,
-            repetition_penalty,
+            // 1 over it is finite, and so is what it does to a logit.
+            repetition_penalty: within("repetition_penalty", s.repetition_penalty, 1.0, 1e-3, 1e3)?,
             presence_penalty: within("presence_penalty", s.presence_penalty, 0.0, -100.0, 100.0)?,
             frequency_penalty: within("frequency_penalty", s.frequency_penalty, 0.0, -100.0, 100.0)?,
             logit_bias: s.logit_bias.clone(),
@@ -74,7 +72,7 @@ impl Resolved {
     }
 
     fn greedy(&self) -> bool {
-        self.temperature == 0.0
+        self.temperature < LEAST_TEMPERATURE
     }
 }
 
@@ -93,8 +91,11 @@ pub struct Sampler {
 
 /// A token on its way.
 pub struct Drawn {
-    /// [1, 1] u32
+    /// [1, 1] u32, always an id of the vocabulary: what the next step is built on.
     pub token: Array,
+    /// [1, 1] u32, for the host: the token, or [`NON_FINITE`]. It never goes into an operation, which would look up what is not
+    /// there.
+    pub outcome: Array,
     pub logprobs: Option<Logprobs>,
 }
 
@@ -111,7 +112,7 @@ impl Drawn {
     pub fn arrays(&self) -> impl Iterator<Item = &Array> {
         let logprobs =
             self.logprobs.iter().flat_map(|l| std::iter::once(&l.chosen).chain(l.top.iter().flat_map(|(i, v)| [i, v])));
-        std::iter::once(&self.token).chain(logprobs)
+        [&self.token, &self.outcome].into_iter().chain(logprobs)
     }
 }
 
@@ -127,14 +128,14 @@ impl Sampler {
         let token = if self.settings.greedy() { adjusted.argmax(-1, true)? } else { self.sample(&adjusted)? };
         // A sum is finite only if every term is (infinities do not cancel: they give NaN).
         let finite = raw.sum(-1, true)?.is_finite()?;
-        let token = token.where_(&finite, &Array::from_slice(&[NON_FINITE], &[1, 1])?)?;
+        let outcome = token.where_(&finite, &Array::from_slice(&[NON_FINITE], &[1, 1])?)?;
         self.remember(&token, raw.dim(-1))?;
         self.step += 1;
         let logprobs = match self.settings.logprobs {
             Some(n) => Some(logprobs(&raw, &token, n as i32)?),
             None => None,
         };
-        Ok(Drawn { token, logprobs })
+        Ok(Drawn { token, outcome, logprobs })
     }
 
     fn penalizes_counts(&self) -> bool {

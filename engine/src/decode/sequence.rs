@@ -72,17 +72,22 @@ impl Sequence {
     pub fn prefill(&mut self, chunk: usize) -> Result<()> {
         let start = self.prefilled;
         let end = (start + chunk.max(1)).min(self.prompt.len());
-        let done = self.prefill_range(start, end);
-        if done.is_err() {
-            for state in &mut self.states {
-                if state.len() > start {
-                    state.truncate(start)?;
-                }
-            }
-            return done;
-        }
+        self.or_undo(start, |s| s.prefill_range(start, end))?;
         self.prefilled = end;
         Ok(())
+    }
+
+    /// Does a piece of work of which nothing is left in the states when it fails: they hold `before` tokens again.
+    fn or_undo(&mut self, before: usize, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let done = work(self);
+        if done.is_err() {
+            for state in &mut self.states {
+                if state.len() > before {
+                    state.truncate(before)?;
+                }
+            }
+        }
+        done
     }
 
     fn prefill_range(&mut self, start: usize, end: usize) -> Result<()> {
@@ -108,14 +113,18 @@ impl Sequence {
         Ok(())
     }
 
-    /// Submits the step after the newest pending token, unless the answer is long enough.
+    /// Submits the step after the newest pending token, unless the answer is long enough. When this fails the states are as before.
     pub fn submit(&mut self) -> Result<()> {
         if self.submitted >= self.max_new {
             return Ok(());
         }
         let Some(token) = self.pending.back().map(|d| d.token.clone()) else { return Ok(()) };
-        let hidden = self.model.forward(&token, &mut self.states)?;
-        self.draw(&hidden)
+        // The newest token is not in them yet.
+        let before = self.prompt.len() + self.submitted - 1;
+        self.or_undo(before, |s| {
+            let hidden = s.model.forward(&token, &mut s.states)?;
+            s.draw(&hidden)
+        })
     }
 
     /// Waits for the oldest pending token. `None`: nothing is pending.
@@ -124,7 +133,7 @@ impl Sequence {
     /// [`Error::NonFinite`] where the logits it was drawn from were not all finite.
     pub fn collect(&mut self) -> Result<Option<(u32, Option<TokenLogprob>)>> {
         let Some(drawn) = self.pending.pop_front() else { return Ok(None) };
-        let id: u32 = drawn.token.item()?;
+        let id: u32 = drawn.outcome.item()?;
         if id == NON_FINITE {
             return Err(Error::NonFinite);
         }

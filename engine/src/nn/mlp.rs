@@ -2,13 +2,12 @@
 
 use mlx::{Array, Compiled};
 
-use super::linear::Linear;
+use super::linear::{Fan, Linear};
 use super::weights::Weights;
 use crate::error::Result;
 
 pub struct SwiGlu {
-    gate: Linear,
-    up: Linear,
+    gate_up: Fan,
     down: Linear,
     activate: Compiled,
 }
@@ -23,15 +22,14 @@ impl SwiGlu {
     /// `gate_proj`, `up_proj` [inner, width], `down_proj` [width, inner].
     pub fn new(w: &Weights<'_>, width: usize, inner: usize, bias: bool) -> Result<Self> {
         Ok(Self {
-            gate: Linear::new(&w.at("gate_proj"), width, inner, bias)?,
-            up: Linear::new(&w.at("up_proj"), width, inner, bias)?,
+            gate_up: Fan::new(w, width, &[("gate_proj", inner), ("up_proj", inner)], bias)?,
             down: Linear::new(&w.at("down_proj"), inner, width, bias)?,
             activate: Compiled::new(swiglu)?,
         })
     }
 
     pub fn forward(&self, x: &Array) -> Result<Array> {
-        let h = self.activate.call(&[self.gate.forward(x)?, self.up.forward(x)?])?;
+        let h = self.activate.call(&self.gate_up.forward(x)?)?;
         self.down.forward(&h)
     }
 }

@@ -8,7 +8,7 @@ mod rope;
 mod weights;
 
 pub use embedding::Embedding;
-pub use linear::Linear;
+pub use linear::{Fan, Linear};
 pub use mlp::SwiGlu;
 pub use norm::RmsNorm;
 pub use rope::Rope;

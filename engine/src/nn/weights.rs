@@ -164,7 +164,8 @@ impl<'a> Weights<'a> {
         Ok(array)
     }
 
-    fn settle(&self, array: Array) -> Result<Array> {
+    /// An array made from this checkpoint's tensors, evaluated so that those can go. While rehearsing: left alone.
+    pub fn settled(&self, array: Array) -> Result<Array> {
         if self.context.progress.is_some() {
             // Evaluated one by one, so that the stored form can be given back before the next is read.
             array.eval()?;
@@ -172,10 +173,20 @@ impl<'a> Weights<'a> {
         Ok(array)
     }
 
+    pub(super) fn settled_matrix(&self, matrix: Matrix) -> Result<Matrix> {
+        Ok(match matrix {
+            Matrix::Dense(w) => Matrix::Dense(self.settled(w)?),
+            Matrix::Packed(q, format) => {
+                let (weight, scales, biases) = (self.settled(q.weight)?, self.settled(q.scales)?, self.settled(q.biases)?);
+                Matrix::Packed(mlx::quant::Quantized { weight, scales, biases }, format)
+            }
+        })
+    }
+
     /// A float tensor in the stream's type.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Array> {
         let stored = self.raw(name, shape, &[Dtype::Bf16, Dtype::F16, Dtype::F32])?;
-        self.settle(stored.astype(self.context.storage.dtype)?)
+        self.settled(stored.astype(self.context.storage.dtype)?)
     }
 
     /// How this module is stored: `None` where it is not quantized.
@@ -217,9 +228,9 @@ impl<'a> Weights<'a> {
                 Some(_) => mlx::quant::dequantize(&packed, format, Dtype::F32)?.astype(dtype)?,
                 None => Array::zeros(&[rows as i32, columns as i32], dtype)?,
             };
-            return Ok(Matrix::Dense(self.settle(dense)?));
+            return Ok(Matrix::Dense(self.settled(dense)?));
         }
-        let (scales, biases) = (self.settle(scales.astype(dtype)?)?, self.settle(biases.astype(dtype)?)?);
+        let (scales, biases) = (self.settled(scales.astype(dtype)?)?, self.settled(biases.astype(dtype)?)?);
         Ok(Matrix::Packed(mlx::quant::Quantized { weight, scales, biases }, format))
     }
 }

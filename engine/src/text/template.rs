@@ -5,6 +5,8 @@
 //! * Where Jinja2, Python and minijinja differ, Python wins: `tests/fixtures/templates/semantics.json` holds what the
 //!   reference prints.
 
+mod bounds;
+mod environment;
 mod methods;
 mod strftime;
 mod tojson;
@@ -16,9 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest, ValueKind};
-use minijinja::{AutoEscape, Environment, ErrorKind, State, UndefinedBehavior, Value};
+use minijinja::{Environment, ErrorKind, Value};
 use serde_json::{Map, Value as Json};
 use time::OffsetDateTime;
 
@@ -130,16 +130,15 @@ impl std::fmt::Debug for Jinja {
 
 impl Jinja {
     fn new(sources: BTreeMap<String, String>, special: &SpecialTokens) -> Result<Self> {
-        let mut environment = environment();
+        let mut environment = environment::new();
         for (name, source) in &sources {
             if source.len() > MAX_SOURCE {
                 return Err(Error::Template(format!("the template has {} bytes; {MAX_SOURCE} are allowed", source.len())));
             }
-            let source = prepare(source);
-            // The parser is another's code, and the text anyone's.
-            catch_unwind(AssertUnwindSafe(|| environment.add_template_owned(name.clone(), source)))
-                .unwrap_or_else(|_| Err(minijinja::Error::new(ErrorKind::SyntaxError, "the template broke its parser")))
-                .map_err(|e| explain(&e))?;
+            // Jinja2 reads every line end as `\n`.
+            let source = source.replace("\r\n", "\n").replace('\r', "\n");
+            let source = bounds::rewrite(&source).map_err(Error::Template)?;
+            environment = add(environment, name.clone(), source)?;
         }
         Ok(Self {
             environment: Arc::new(environment),
@@ -174,6 +173,8 @@ impl Jinja {
 
         let mut environment = (*self.environment).clone();
         environment.set_fuel(Some(FUEL + bytes as u64 * FUEL_PER_BYTE));
+        let items = messages.iter().chain(variables.values()).map(count_json).sum::<usize>();
+        bounds::add_filters(&mut environment, bounds::ITEMS + 2 * items);
         let now = conversation.now;
         environment.add_function("strftime_now", move |format: &str| strftime::strftime(now, format));
         let template = environment.get_template(self.name(tools)).map_err(|e| explain(&e))?;
@@ -188,7 +189,7 @@ impl Jinja {
 
         let mut output = Limited { bytes: Vec::new(), limit: OUTPUT + bytes.saturating_mul(8) };
         catch_unwind(AssertUnwindSafe(|| template.render_captured_to(context, &mut output).map(|_| ())))
-            .unwrap_or_else(|_| Err(minijinja::Error::new(ErrorKind::InvalidOperation, "the template broke its engine")))
+            .unwrap_or_else(|_| Err(minijinja::Error::new(ErrorKind::InvalidOperation, "it broke its engine")))
             .map_err(|e| explain(&e))?;
         let text = String::from_utf8(output.bytes).map_err(|e| Error::Template(e.to_string()))?;
         match continued {
@@ -198,77 +199,26 @@ impl Jinja {
     }
 }
 
-/// Jinja2's environment as transformers sets it up.
-fn environment() -> Environment<'static> {
-    let mut env = Environment::new();
-    env.set_undefined_behavior(UndefinedBehavior::Lenient);
-    env.set_auto_escape_callback(|_| AutoEscape::None);
-    if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
-        env.set_syntax(syntax);
-    }
-    env.set_debug(false);
-    env.set_formatter(|out, state, value| {
-        match value.as_str() {
-            Some(text) => out.write_str(text)?,
-            None => out.write_str(&value::py_str(state, value)?)?,
-        }
-        Ok(())
-    });
-    env.set_unknown_method_callback(methods::call);
-    env.remove_global("debug");
-    env.add_function("raise_exception", |message: &Value| -> Result<Value, minijinja::Error> {
-        Err(minijinja::Error::new(ErrorKind::InvalidOperation, "raised").with_source(Raised(message.to_string())))
-    });
-    env.add_filter("tojson", tojson::tojson);
-    env.add_filter("string", |state: &State, value: &Value| match value.kind() {
-        ValueKind::String => Ok(value.clone()),
-        _ => value::py_str(state, value).map(Value::from),
-    });
-    env.add_function("dict", |positional: Rest<Value>, kwargs: Kwargs| -> Result<Value, minijinja::Error> {
-        let mut pairs = Vec::new();
-        for source in positional.iter() {
-            match source.as_object().filter(|_| source.kind() == ValueKind::Map).and_then(|o| o.try_iter_pairs()) {
-                Some(items) => pairs.extend(items),
-                None => {
-                    for pair in source.try_iter()? {
-                        pairs.push((pair.get_item_by_index(0)?, pair.get_item_by_index(1)?));
-                    }
-                }
-            }
-        }
-        for name in kwargs.args().map(str::to_string).collect::<Vec<_>>() {
-            pairs.push((Value::from(name.as_str()), kwargs.get::<Value>(&name)?));
-        }
-        Ok(value::dict(pairs))
-    });
-    // Python's strings and dicts have a length and items, so Jinja2 counts them.
-    env.add_test("sequence", |value: &Value| {
-        value.is_undefined() || matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
-    });
-    env
-}
-
-/// What `raise_exception` was called with: the template refuses the conversation.
-#[derive(Debug)]
-struct Raised(String);
-
-impl std::fmt::Display for Raised {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+/// Parses a template. Its expressions decide how much stack that takes, so it has a stack of its own.
+fn add(mut environment: Environment<'static>, name: String, source: String) -> Result<Environment<'static>> {
+    let parse = move || environment.add_template_owned(name, source).map(|()| environment);
+    let thread = std::thread::Builder::new().name("template".into()).stack_size(bounds::PARSER_STACK).spawn(parse);
+    match thread.map_err(|e| Error::Internal(format!("no thread for a template: {e}")))?.join() {
+        Ok(parsed) => parsed.map_err(|e| explain(&e)),
+        Err(_) => Err(Error::Template("it broke its parser".into())),
     }
 }
-
-impl std::error::Error for Raised {}
 
 fn explain(error: &minijinja::Error) -> Error {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
-        if let Some(Raised(message)) = inner.downcast_ref() {
+        if let Some(environment::Raised(message)) = inner.downcast_ref::<environment::Raised>() {
             return Error::Template(format!("it refuses the conversation: {message}"));
         }
         source = inner.source();
     }
     Error::Template(match (error.kind(), error.line()) {
+        (ErrorKind::WriteFailure, _) => "it writes more text than the conversation explains".into(),
         (ErrorKind::OutOfFuel, _) => "it does not end within its budget of steps and bytes".into(),
         (kind, Some(line)) => {
             format!("{}, line {line}", error.detail().map_or_else(|| kind.to_string(), |d| format!("{kind}: {d}")))
@@ -302,30 +252,6 @@ impl io::Write for Limited {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// Jinja2 reads every line end as `\n`. `{% generation %}` marks what the assistant wrote, for training; as `{% with %}` it has the
-/// same scope and leaves the same text.
-fn prepare(source: &str) -> String {
-    let source = source.replace("\r\n", "\n").replace('\r', "\n");
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source.as_str();
-    while let Some(at) = rest.find("{%") {
-        out.push_str(&rest[..at + 2]);
-        rest = &rest[at + 2..];
-        let lead = rest.len() - rest.trim_start_matches(['-', '+']).trim_start().len();
-        for (word, replacement) in [("generation", "with"), ("endgeneration", "endwith")] {
-            let after = rest[lead..].strip_prefix(word);
-            if let Some(after) = after.filter(|a| a.trim_start().trim_start_matches(['-', '+']).starts_with("%}")) {
-                out.push_str(&rest[..lead]);
-                out.push_str(replacement);
-                rest = after;
-                break;
-            }
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 /// Messages as transformers hands them to templates: without keys that hold nothing, and with the reasoning under the names
@@ -384,6 +310,15 @@ fn size_of_json(json: &Json) -> usize {
         Json::Array(items) => 2 + items.iter().map(|i| 2 + size_of_json(i)).sum::<usize>(),
         Json::Object(map) => 2 + map.iter().map(|(k, v)| 4 + k.len() + size_of_json(v)).sum::<usize>(),
         _ => 8,
+    }
+}
+
+/// The values in a value, itself included.
+fn count_json(json: &Json) -> usize {
+    1 + match json {
+        Json::Array(items) => items.iter().map(count_json).sum(),
+        Json::Object(map) => map.values().map(count_json).sum(),
+        _ => 0usize,
     }
 }
 

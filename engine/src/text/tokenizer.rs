@@ -215,12 +215,12 @@ struct ModelHead {
 }
 
 impl File {
-    /// The crate cuts the second half of each merge at the length of this prefix without looking, which would make text that is
-    /// not UTF-8. No known model has both.
+    /// The crate cuts the second half of each merge at the length of this prefix without looking, which can make text that is not
+    /// UTF-8. No known language model has both.
     fn check(&self) -> Result<(), String> {
         match &self.model.continuing_subword_prefix {
-            Some(prefix) if self.model.merges.is_some() && !prefix.is_ascii() => {
-                Err("merges with a continuing_subword_prefix that is not ASCII".into())
+            Some(prefix) if self.model.merges.is_some() && !prefix.is_empty() => {
+                Err("merges with a continuing_subword_prefix are not supported".into())
             }
             _ => Ok(()),
         }

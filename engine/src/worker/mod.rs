@@ -9,13 +9,14 @@ mod running;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 use mlx::Array;
 
-use crate::api::{BenchPlan, BenchRow, Event, LoadStage, Logits, Status};
+use crate::api::{self, BenchPlan, BenchReport, Event, LoadStage, Logits, Status};
 use crate::decode::Plan;
 use crate::error::{Error, Result};
 use crate::hub::Snapshot;
@@ -44,14 +45,84 @@ pub enum Command {
     Load(Wanted, Writer),
     Generate(Box<Job>, Writer),
     Logits(Wanted, Vec<u32>, Sender<Result<Logits>>),
-    Bench(Wanted, BenchPlan, Sender<Result<(String, Vec<BenchRow>)>>),
+    Bench(Wanted, BenchPlan, Sender<Result<BenchReport>>),
     Status(Sender<Status>),
     Shutdown,
 }
 
+/// The way to the thread. When it goes, the thread ends its answers, gives up its model and its claim, and is waited for.
+pub struct Handle {
+    commands: Sender<Command>,
+    device: mlx::Device,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Shutdown);
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Handle {
+    pub fn send(&self, command: Command) -> Result<()> {
+        self.commands.send(command).map_err(|_| gone())
+    }
+
+    /// `cpu` or `gpu`.
+    pub fn device(&self) -> &'static str {
+        device_name(self.device)
+    }
+}
+
+/// Waits for the thread's reply.
+pub fn answer<T>(reply: &Receiver<T>) -> Result<T> {
+    reply.recv().map_err(|_| gone())
+}
+
+fn gone() -> Error {
+    Error::Internal("the engine's thread is gone".into())
+}
+
+/// Starts the thread; nothing is loaded and no claim taken yet.
+///
+/// # Errors
+/// [`Error::BadRequest`] for a GPU that is not there, or a number of threads that cannot be set.
+pub fn start(device: api::Device, dtype: api::Dtype, threads: Option<usize>) -> Result<Handle> {
+    let device = match device {
+        api::Device::Cpu => mlx::Device::Cpu,
+        api::Device::Auto if !mlx::gpu_available() => mlx::Device::Cpu,
+        api::Device::Gpu if !mlx::gpu_available() => {
+            return Err(Error::BadRequest("this MLX finds no GPU on this machine; use --device cpu".into()));
+        }
+        api::Device::Auto | api::Device::Gpu => mlx::Device::Gpu,
+    };
+    if device == mlx::Device::Cpu && !mlx::set_cpu_threads(threads) {
+        return Err(Error::BadRequest("MLX's matrix library here takes no number of threads; leave --threads out".into()));
+    }
+    let (commands, receiver) = mpsc::channel();
+    let (started, start) = mpsc::channel();
+    let thread = std::thread::Builder::new()
+        .name("engine".into())
+        .spawn(move || {
+            // The stream must belong to this thread.
+            let ready = mlx::use_device(device).and_then(|()| limit_memory(device)).map_err(Error::from);
+            let go = ready.is_ok();
+            let _ = started.send(ready);
+            if go {
+                Worker::new(receiver, device, Registry::new(device, dtype)).run();
+            }
+        })
+        .map_err(|e| Error::Internal(format!("the engine's thread did not start: {e}")))?;
+    answer(&start)??;
+    Ok(Handle { commands, device, thread: Mutex::new(Some(thread)) })
+}
+
 /// Prompt tokens per prefill step. Between steps other sequences get their turn and cancellations are seen: the CPU needs about
 /// as long for its chunk as a GPU for the larger one.
-pub fn prefill_chunk(device: mlx::Device) -> usize {
+fn prefill_chunk(device: mlx::Device) -> usize {
     match device {
         mlx::Device::Cpu => 128,
         mlx::Device::Gpu => 2048,
@@ -60,14 +131,14 @@ pub fn prefill_chunk(device: mlx::Device) -> usize {
 
 /// Keeps MLX's allocator well below what the GPU has: the CUDA backend allocates managed memory, which the driver would take from
 /// the whole machine.
-pub fn limit_memory(device: mlx::Device) -> mlx::Result<()> {
+fn limit_memory(device: mlx::Device) -> mlx::Result<()> {
     match mlx::gpu_memory().filter(|_| device == mlx::Device::Gpu) {
         Some(bytes) => mlx::memory::set_limit(bytes / 4 * 3),
         None => Ok(()),
     }
 }
 
-pub struct Worker {
+struct Worker {
     commands: Receiver<Command>,
     device: mlx::Device,
     registry: Registry,
@@ -77,12 +148,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn new(commands: Receiver<Command>, device: mlx::Device, registry: Registry) -> Self {
+    fn new(commands: Receiver<Command>, device: mlx::Device, registry: Registry) -> Self {
         Self { commands, device, registry, running: Vec::new(), waiting: VecDeque::new() }
     }
 
     /// Runs until told to shut down or nobody is left to tell.
-    pub fn run(mut self) {
+    fn run(mut self) {
         loop {
             let next = match self.waiting.pop_front() {
                 Some(command) => Ok(command),
@@ -126,7 +197,13 @@ impl Worker {
                 let answer = guarded(|| {
                     let resident = self.model(&wanted, None)?;
                     let rows = bench::run(&resident, &plan, prefill_chunk(self.device))?;
-                    Ok((resident.dtype.name().to_string(), rows))
+                    Ok(BenchReport {
+                        model: resident.name,
+                        device: device_name(self.device).into(),
+                        dtype: resident.dtype.name().into(),
+                        mlx_version: mlx::version(),
+                        rows,
+                    })
                 });
                 let _ = reply.send(answer);
             }
@@ -202,7 +279,7 @@ fn turn(running: &mut Vec<Running>, device: mlx::Device) {
     running.retain(|r| !r.over());
 }
 
-pub fn device_name(device: mlx::Device) -> &'static str {
+fn device_name(device: mlx::Device) -> &'static str {
     match device {
         mlx::Device::Cpu => "cpu",
         mlx::Device::Gpu => "gpu",

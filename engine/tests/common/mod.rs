@@ -47,6 +47,7 @@ impl Rmlx {
         command.env("RMLX_HOME", self.home()).env_remove("RUST_LOG").env("COLUMNS", "100");
         // No model of this machine's user.
         command.env("HF_HOME", self.folder.path().join("hf")).env("HOME", self.folder.path());
+        command.env_remove("HF_HUB_CACHE").env_remove("HUGGINGFACE_HUB_CACHE").env_remove("XDG_CACHE_HOME");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -1,6 +1,8 @@
 //! What the integration tests share: fixtures, snapshots made from them, models loaded as the worker loads them.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod fake;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +27,13 @@ pub fn floats(path: &Path, name: &str) -> (Vec<f32>, Vec<usize>) {
     let info = file.get(name).unwrap_or_else(|| panic!("{name} is in {}", path.display())).clone();
     let bytes = file.bytes(name).expect("its bytes");
     (bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().expect("four bytes"))).collect(), info.shape)
+}
+
+/// An i64 tensor of a reference file: token ids.
+pub fn integers(path: &Path, name: &str) -> Vec<u32> {
+    let file = SafeTensors::open(path).expect("a reference file");
+    let bytes = file.bytes(name).unwrap_or_else(|e| panic!("{name} in {}: {e}", path.display()));
+    bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().expect("eight bytes")) as u32).collect()
 }
 
 pub fn ids(value: &Value) -> Vec<u32> {
@@ -138,4 +147,61 @@ pub fn read(path: &Path) -> Vec<(String, Array)> {
 pub fn load_placed(folder: &Path, placement: rmlx_engine::registry::Placement) -> Resident {
     let snapshot = Snapshot::open(folder).unwrap();
     rmlx_engine::registry::build("test", &snapshot, placement, &mut |_, _| ControlFlow::Continue(())).unwrap()
+}
+
+/// An answer as its reader saw it.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub text: String,
+    pub ids: Vec<u32>,
+    pub logprobs: Vec<api::TokenLogprob>,
+    pub finished: Option<api::Finished>,
+    pub failed: Option<api::ErrorInfo>,
+    pub loaded: bool,
+}
+
+impl Answer {
+    /// Reads to the end. Nothing may come after the last event.
+    pub fn read(reader: rmlx_engine::engine::Reader) -> Self {
+        let mut answer = Self::default();
+        for event in reader {
+            assert!(answer.finished.is_none() && answer.failed.is_none(), "{event:?} after {answer:?}");
+            match event {
+                api::Event::Text { delta } => answer.text.push_str(&delta),
+                api::Event::Token { id, logprob } => {
+                    answer.ids.push(id);
+                    answer.logprobs.extend(logprob);
+                }
+                api::Event::Finished(finished) => answer.finished = Some(finished),
+                api::Event::Failed(error) => answer.failed = Some(error),
+                api::Event::Loaded => answer.loaded = true,
+                api::Event::Loading { .. } | api::Event::Prefill { .. } => {}
+            }
+        }
+        answer
+    }
+
+    #[track_caller]
+    pub fn finished(&self) -> &api::Finished {
+        self.finished.as_ref().unwrap_or_else(|| panic!("it did not finish: {self:?}"))
+    }
+
+    #[track_caller]
+    pub fn code(&self) -> &str {
+        self.failed.as_ref().map_or_else(|| panic!("it did not fail: {self:?}"), |e| &e.code)
+    }
+}
+
+/// The engine on the CPU in f32.
+pub fn engine(max_ctx: Option<usize>) -> rmlx_engine::engine::Engine {
+    let options = api::Options { device: api::Device::Cpu, max_ctx, ..api::Options::default() };
+    rmlx_engine::engine::Engine::start(options).expect("an engine")
+}
+
+/// A request for ids after ids: greedy unless changed.
+pub fn request(prompt: Vec<u32>) -> api::Request {
+    let mut request = api::Request::new(api::Prompt::Tokens(prompt));
+    request.sampling.temperature = Some(0.0);
+    request.token_ids = true;
+    request
 }

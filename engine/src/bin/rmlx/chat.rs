@@ -15,7 +15,7 @@ use crate::args::Global;
 use crate::failure::{Failure, Result};
 use crate::line::{Line, Lines};
 use crate::out;
-use crate::signals::{INTERRUPT, Signals};
+use crate::signals::{INTERRUPT, Signals, or_exit};
 
 /// Talk with a model
 ///
@@ -40,7 +40,7 @@ const HELP: &str = "\
 
 pub fn run(args: Chat, global: &Global, signals: &Signals) -> Result<()> {
     let engine = Engine::start(global.options())?;
-    follow_load(engine.load(&args.model)?, signals)?;
+    or_exit(follow_load(engine.load(&args.model)?, signals))?;
     let human = io::stdin().is_terminal() && io::stdout().is_terminal();
     let mut lines = Lines::open(human, signals)?;
     let mut session = Session { engine, global, signals, human, model: args.model, system: args.system, messages: Vec::new() };
@@ -152,7 +152,7 @@ impl Session<'_> {
                 self.note("stopped");
                 Ok(())
             }
-            other => other,
+            other => or_exit(other),
         }
     }
 

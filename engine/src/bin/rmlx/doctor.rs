@@ -41,7 +41,8 @@ fn page(checks: &[Check]) -> String {
             CheckState::Warn => "warn",
             CheckState::Fail => "FAIL",
         };
-        text.push_str(&format!("{state}  {:width$}  {}\n", check.name, check.detail));
+        let indent = format!("\n{:6}{:width$}  ", "", "");
+        text.push_str(&format!("{state}  {:width$}  {}\n", check.name, check.detail.replace('\n', &indent)));
         if let Some(fix) = check.fix.as_ref().filter(|_| check.state != CheckState::Ok) {
             text.push_str(&format!("{:6}{:width$}  fix: {fix}\n", "", ""));
         }
@@ -58,10 +59,13 @@ mod tests {
         let check = |name: &str, state, fix: Option<&str>| Check {
             name: name.into(),
             state,
-            detail: "detail".into(),
+            detail: "detail\nmore".into(),
             fix: fix.map(String::from),
         };
         let checks = [check("MLX", CheckState::Ok, Some("unseen")), check("models", CheckState::Warn, Some("get one"))];
-        assert_eq!(page(&checks), "ok    MLX     detail\nwarn  models  detail\n              fix: get one\n");
+        assert_eq!(
+            page(&checks),
+            "ok    MLX     detail\n              more\nwarn  models  detail\n              more\n              fix: get one\n"
+        );
     }
 }

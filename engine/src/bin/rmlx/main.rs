@@ -53,16 +53,10 @@ fn main() -> ExitCode {
 }
 
 fn finish(ended: Result<()>) -> ExitCode {
-    let Err(failure) = ended else { return ExitCode::SUCCESS };
+    let Err(failure) = signals::or_exit(ended) else { return ExitCode::SUCCESS };
     match &failure {
-        // The engine may be in the middle of a step: no destructor may run beside it.
-        Failure::Signal(signal) => {
-            tracing::info!(signal, "ended by a signal");
-            signals::exit(*signal);
-        }
-        Failure::StdoutClosed => {}
+        Failure::StdoutClosed | Failure::Checks | Failure::Signal(_) => {}
         Failure::Usage(message) => out::complain(&format!("error: {message}\n\nFor more information, try '--help'.")),
-        Failure::Checks => {}
         Failure::Engine(error) => {
             tracing::error!(code = error.code, "failed");
             out::complain(&format!("error: {}", error.message));

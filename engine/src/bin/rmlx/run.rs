@@ -9,7 +9,7 @@ use crate::args::Global;
 use crate::failure::Result;
 use crate::out;
 use crate::prompt::PromptArgs;
-use crate::signals::Signals;
+use crate::signals::{Signals, or_exit};
 
 /// Answer one prompt
 ///
@@ -48,7 +48,7 @@ pub fn run(args: Run, global: &Global, signals: &Signals) -> Result<()> {
     if streamed && !answer.text.is_empty() && !answer.text.ends_with('\n') {
         out::print("\n")?;
     }
-    ended?;
+    or_exit(ended)?;
     if args.json {
         out::print_json(&report(&args.model, &answer, &engine)?)
     } else if args.emit_token_ids {

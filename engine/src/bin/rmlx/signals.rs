@@ -12,7 +12,7 @@ use rmlx_engine::error::Error;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 
 pub use signal_hook::consts::SIGINT as INTERRUPT;
 
@@ -86,6 +86,15 @@ pub fn end_line() {
     if io::stderr().is_terminal() {
         let _ = rustix::io::write(io::stderr(), b"\n");
     }
+}
+
+/// Ends the process where a signal ended the work: dropping the engine would wait for the step that it is in.
+pub fn or_exit<T>(result: Result<T>) -> Result<T> {
+    if let Err(Failure::Signal(signal)) = &result {
+        tracing::info!(signal, "ended by a signal");
+        exit(*signal);
+    }
+    result
 }
 
 /// Without running destructors: another thread may be inside MLX.

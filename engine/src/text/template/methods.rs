@@ -1,7 +1,7 @@
 //! Python's methods of strings, lists and dicts that templates call. Those that change their object do not exist here, as in
 //! the reference's sandbox; what is not here is left to `minijinja_contrib::pycompat`.
 
-use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
+use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 
@@ -83,7 +83,47 @@ fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Optio
                 ("partition", None) => [text, "", ""],
                 (_, None) => ["", "", text],
             };
-            Value::from(minijinja::value::Tuple::from(parts.map(Value::from)))
+            Value::from(Tuple::from(parts.map(Value::from)))
+        }
+        "startswith" | "endswith" => {
+            let (affixes, start, end): (&Value, Option<i64>, Option<i64>) = from_args(args)?;
+            let (_, text) = part(text, start, end);
+            let has = |affix: &Value| match affix.as_str() {
+                Some(affix) if name == "startswith" => Ok(text.starts_with(affix)),
+                Some(affix) => Ok(text.ends_with(affix)),
+                None => Err(invalid("an affix must be a string or a tuple of strings")),
+            };
+            Value::from(match affixes.downcast_object_ref::<Tuple>() {
+                Some(tuple) => tuple.iter().map(has).collect::<Result<Vec<_>, _>>()?.contains(&true),
+                None => has(affixes)?,
+            })
+        }
+        "find" | "rfind" | "index" | "rindex" | "count" => {
+            let (wanted, start, end): (&str, Option<i64>, Option<i64>) = from_args(args)?;
+            let (skipped, text) = part(text, start, end);
+            let at = match name {
+                "count" => return Ok(Some(Value::from(text.matches(wanted).count()))),
+                "find" | "index" => text.find(wanted),
+                _ => text.rfind(wanted),
+            };
+            match at {
+                Some(at) => Value::from(skipped + text[..at].chars().count()),
+                None if name.ends_with("find") => Value::from(-1),
+                None => return Err(invalid("substring not found")),
+            }
+        }
+        "title" => {
+            let mut after_letter = false;
+            let mut title = String::with_capacity(text.len());
+            for c in text.chars() {
+                if after_letter {
+                    title.extend(c.to_lowercase())
+                } else {
+                    title.extend(c.to_uppercase())
+                }
+                after_letter = c.is_lowercase() || c.is_uppercase();
+            }
+            Value::from(title)
         }
         "removeprefix" => {
             let (prefix,): (&str,) = from_args(args)?;
@@ -92,11 +132,6 @@ fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Optio
         "removesuffix" => {
             let (suffix,): (&str,) = from_args(args)?;
             Value::from(text.strip_suffix(suffix).unwrap_or(text))
-        }
-        "index" | "rindex" => {
-            let (wanted,): (&str,) = from_args(args)?;
-            let at = if name == "index" { text.find(wanted) } else { text.rfind(wanted) };
-            Value::from(text[..at.ok_or_else(|| invalid("substring not found"))?].chars().count())
         }
         "ljust" | "rjust" | "zfill" => {
             let (width, fill): (usize, Option<&str>) = from_args(args)?;
@@ -116,6 +151,8 @@ fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Optio
                 _ => format!("{padding}{text}"),
             })
         }
+        // A width is made before it is paid for.
+        "format" if has_wide_field(text) => return Err(invalid("a format with a field that is too wide")),
         "casefold" => Value::from(text.to_lowercase()),
         "swapcase" => {
             let swap = |c: char| match c.is_uppercase() {
@@ -129,8 +166,30 @@ fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Optio
     }))
 }
 
+/// Whether a format has a width of five digits, or one that comes from its arguments.
+fn has_wide_field(format: &str) -> bool {
+    let digits = format.as_bytes().windows(5).any(|w| w.iter().all(u8::is_ascii_digit));
+    let inner = format.split('{').skip(1).any(|field| field.contains(':') && !field.contains('}'));
+    digits || inner
+}
+
 fn invalid(reason: &'static str) -> Error {
     Error::new(ErrorKind::InvalidOperation, reason)
+}
+
+/// `text[start:end]`, and how many characters precede it.
+fn part(text: &str, start: Option<i64>, end: Option<i64>) -> (usize, &str) {
+    if start.is_none() && end.is_none() {
+        return (0, text);
+    }
+    let chars = text.chars().count();
+    let index = |i: i64| match usize::try_from(i) {
+        Ok(i) => i.min(chars),
+        Err(_) => chars.saturating_sub(i.unsigned_abs() as usize),
+    };
+    let (start, end) = (start.map_or(0, index), end.map_or(chars, index));
+    let byte = |i: usize| text.char_indices().nth(i).map_or(text.len(), |(at, _)| at);
+    (start, text.get(byte(start)..byte(end)).unwrap_or_default())
 }
 
 /// `str.isspace` of one character: Unicode's White_Space and the four separators that only Python counts.

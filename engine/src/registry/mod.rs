@@ -1,5 +1,7 @@
 //! Which models are resident, how they got there, and the claim on the GPU that goes with them.
 
+mod info;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,8 @@ use crate::config::{ModelConfig, Quant, Quantization};
 use crate::error::{Error, Result};
 use crate::hub::{self, Snapshot, safetensors};
 use crate::nn::{Storage, TensorView, Tensors, Weights};
+
+pub use info::{info, list};
 
 /// A model that can be run now.
 #[derive(Clone)]

@@ -15,13 +15,13 @@ pub fn info(model: &str) -> Result<ModelInfo> {
     let weights = snapshot.weights()?;
     let tokenizer = Tokenizer::load(&folder)?;
     Ok(ModelInfo {
-        name: model.into(),
+        name: if model == "starter" { hub::STARTER } else { model }.into(),
         architecture: architecture.into(),
         parameters: parameters(&config, &weights),
         bytes: weights.total_bytes(),
         quantization: quantization(&config),
         weights_dtype: weights_dtype(&weights),
-        context_length: Some(super::capacity(&config)),
+        context_length: Some(config.context_capacity()),
         hidden: config.hidden_size,
         layers: config.num_layers,
         heads: config.num_heads,

@@ -3,13 +3,17 @@
 use std::fs;
 use std::path::Path;
 
-use crate::api::{Check, CheckState};
+use crate::api::{Check, CheckState, Device, Options};
 use crate::claim::Claim;
-use crate::engine::MLX_VERSION;
 use crate::hub::{self, Snapshot};
 use crate::paths;
 
-pub fn checks(device: mlx::Device) -> Vec<Check> {
+/// The MLX that this program was compiled against.
+pub const MLX_VERSION: &str = mlx::BUILT_AGAINST;
+
+pub fn checks(options: &Options) -> Vec<Check> {
+    let gpu = options.device != Device::Cpu && mlx::gpu_available();
+    let device = if gpu { mlx::Device::Gpu } else { mlx::Device::Cpu };
     vec![mlx_library(), compute(device), matrix_library(device), claim(device), folder("state folder", &paths::home()), starter()]
 }
 
