@@ -272,6 +272,11 @@ impl Worker {
             if *ending || cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let resident = guarded(|| registry.load(&wanted.name, &wanted.snapshot, &mut progress))?;
+        if *device == mlx::Device::Gpu {
+            // The GPU's kernels are compiled when they are first used; the first answer should not wait for that.
+            push(Event::Loading { stage: LoadStage::Warmup, done: 0, total: 0 });
+            guarded(|| bench::warm_up(&resident))?;
+        }
         push(Event::Loaded);
         Ok(resident)
     }
