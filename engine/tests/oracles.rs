@@ -186,7 +186,8 @@ fn modules_may_be_stored_in_their_own_way() {
 #[test]
 fn what_does_not_fit_is_named() {
     let source = oracle("qwen3");
-    let broken = |change: &dyn Fn(&mut Vec<(String, mlx::Array)>)| {
+    type Change<'a> = dyn Fn(&mut Vec<(String, mlx::Array)>) + 'a;
+    let broken = |change: &Change<'_>| {
         let folder = tempfile::tempdir().unwrap();
         copy_without_weights(&source, folder.path());
         let mut tensors = read(&source.join("model.safetensors"));

@@ -171,7 +171,7 @@ fn words(tag: &str) -> usize {
     outside(tag, |rest, _| {
         let c = rest.as_bytes()[0];
         let word = c == b'_' || c.is_ascii_alphanumeric();
-        words += usize::from(!c.is_ascii_whitespace() && !(word && in_word));
+        words += usize::from(!(c.is_ascii_whitespace() || word && in_word));
         in_word = word;
         false
     });

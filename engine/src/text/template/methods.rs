@@ -56,9 +56,7 @@ fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Optio
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             let parts = match separator.as_str() {
                 Some("") => return Err(invalid("empty separator")),
-                Some(separator) if name == "split" => {
-                    split(text, |rest| rest.find(separator).map(|i| (i, i + separator.len())), limit)
-                }
+                Some(separator) if name == "split" => text.splitn(limit.saturating_add(1), separator).collect(),
                 Some(separator) => rsplit(text, separator, limit),
                 None if name == "split" => split_spaces(text, limit),
                 // Splitting from the right at spaces, with a limit, is not seen in templates.
@@ -195,20 +193,6 @@ fn part(text: &str, start: Option<i64>, end: Option<i64>) -> (usize, &str) {
 /// `str.isspace` of one character: Unicode's White_Space and the four separators that only Python counts.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
-}
-
-/// Cuts `text` at most `limit` times at what `find` reports: the bytes of the next separator.
-fn split<'a>(text: &'a str, find: impl Fn(&str) -> Option<(usize, usize)>, limit: usize) -> Vec<&'a str> {
-    let mut parts = Vec::new();
-    let mut rest = text;
-    while parts.len() < limit
-        && let Some((start, end)) = find(rest)
-    {
-        parts.push(&rest[..start]);
-        rest = &rest[end..];
-    }
-    parts.push(rest);
-    parts
 }
 
 fn rsplit<'a>(text: &'a str, separator: &str, limit: usize) -> Vec<&'a str> {
