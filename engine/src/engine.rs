@@ -129,8 +129,10 @@ impl Engine {
         force: bool,
         progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<PathBuf> {
-        let name = name.unwrap_or_else(|| import::default_name(file));
-        let out = out.unwrap_or_else(|| paths::models().join(name));
+        let out = match out {
+            Some(out) => out,
+            None => import::named(&paths::models(), &name.unwrap_or_else(|| import::default_name(file)))?,
+        };
         Ok(import::gguf(file, &import::ImportOptions { out, force }, progress)?.folder)
     }
 

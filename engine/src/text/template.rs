@@ -324,15 +324,15 @@ fn count_json(json: &Json) -> usize {
 
 /// The templates of a snapshot by name, and the file or folder that they are from.
 fn find_sources(folder: &Path) -> Result<Option<(std::path::PathBuf, BTreeMap<String, String>)>> {
-    let path = folder.join("chat_template.jinja");
-    if let Some(source) = read_text(&path, MAX_SOURCE as u64)? {
-        let mut sources = named_files(&folder.join("additional_chat_templates"))?;
+    const LONE: &str = "chat_template.jinja";
+    if let Some(source) = read_text(folder, LONE, MAX_SOURCE as u64)? {
+        let mut sources = named_files(folder, "additional_chat_templates")?;
         sources.insert(DEFAULT.into(), source);
-        return Ok(Some((path, sources)));
+        return Ok(Some((folder.join(LONE), sources)));
     }
     for name in ["tokenizer_config.json", "chat_template.json"] {
         let path = folder.join(name);
-        let Some(config) = read_json(&path)? else { continue };
+        let Some(config) = read_json(folder, name)? else { continue };
         match config.get("chat_template") {
             None | Some(Json::Null) => {}
             Some(template) => {
@@ -342,10 +342,9 @@ fn find_sources(folder: &Path) -> Result<Option<(std::path::PathBuf, BTreeMap<St
         }
     }
     for name in ["additional_chat_templates", "chat_templates"] {
-        let path = folder.join(name);
-        let sources = named_files(&path)?;
+        let sources = named_files(folder, name)?;
         if !sources.is_empty() {
-            return Ok(Some((path, sources)));
+            return Ok(Some((folder.join(name), sources)));
         }
     }
     Ok(None)
@@ -365,15 +364,15 @@ fn named_sources(template: &Json) -> Option<BTreeMap<String, String>> {
     (!sources.is_empty()).then_some(sources)
 }
 
-/// The files `<name>.jinja` of a folder, which need not exist.
-fn named_files(folder: &Path) -> Result<BTreeMap<String, String>> {
+/// The files `<name>.jinja` of a folder in the snapshot, which need not exist.
+fn named_files(snapshot: &Path, folder: &str) -> Result<BTreeMap<String, String>> {
     let mut sources = BTreeMap::new();
-    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(sources) };
+    let Ok(entries) = std::fs::read_dir(snapshot.join(folder)) else { return Ok(sources) };
     for entry in entries {
-        let path = entry.map_err(|e| Error::io(folder, e))?.path();
+        let path = entry.map_err(|e| Error::io(snapshot.join(folder), e))?.path();
         let name = path.file_stem().and_then(|n| n.to_str()).filter(|_| path.extension().is_some_and(|e| e == "jinja"));
         if let Some(name) = name
-            && let Some(source) = read_text(&path, MAX_SOURCE as u64)?
+            && let Some(source) = read_text(snapshot, &format!("{folder}/{name}.jinja"), MAX_SOURCE as u64)?
         {
             sources.insert(name.to_string(), source);
         }

@@ -110,7 +110,8 @@ impl Running {
             return;
         }
         if let Err(e) = guarded(|| work(self)) {
-            tracing::warn!(code = e.code(), "an answer failed: {e}");
+            // Whoever reads the answer tells the human.
+            tracing::error!(code = e.code(), "an answer failed: {e}");
             self.writer.fail(&e);
             self.over = true;
         }
