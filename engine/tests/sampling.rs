@@ -338,7 +338,7 @@ fn frequencies_are_the_hosts() {
     for (i, (s, prefix)) in mixtures().into_iter().enumerate() {
         let host = Host { generated: prefix.clone(), ..Host::new(&s) };
         let p = host.probabilities(&logits);
-        let seeds = i as u64 * 1_000_000..i as u64 * 1_000_000 + 1200;
+        let seeds = i as u64 * 1_000_000..i as u64 * 1_000_000 + 900;
         let tally = Tally::new(&s, &prefix, &logits, seeds);
         assert!(tally.fits(&p), "{s:?} after {prefix:?}: {:?} of {p:?}", tally.counts);
         // All that can come, came, unless it is rare.

@@ -200,14 +200,16 @@ impl Worker {
 
     fn handle(&mut self, command: Command) {
         match command {
-            Command::Load(wanted, writer) => match self.model(&wanted, Some(&writer)) {
-                Ok(_) => {
-                    // Also where it was resident before.
+            Command::Load(wanted, writer) => {
+                if self.registry.get(wanted.snapshot.folder()).is_some() {
                     writer.push(Event::Loaded);
-                    writer.end();
+                    return writer.end();
                 }
-                Err(e) => writer.fail(&e),
-            },
+                match self.model(&wanted, Some(&writer)) {
+                    Ok(_) => writer.end(),
+                    Err(e) => writer.fail(&e),
+                }
+            }
             Command::Generate(job, writer) => match self.model(&job.wanted, Some(&writer)) {
                 Ok(resident) => self.running.extend(Running::start(*job, &resident, writer)),
                 Err(e) => writer.fail(&e),
@@ -240,7 +242,7 @@ impl Worker {
         }
     }
 
-    /// The model, loaded if it is not resident. Other sequences go on meanwhile.
+    /// The model, loaded if it is not resident; `writer` then gets the events of the load. Other sequences go on meanwhile.
     fn model(&mut self, wanted: &Wanted, writer: Option<&Writer>) -> Result<Resident> {
         if let Some(resident) = self.registry.get(wanted.snapshot.folder()) {
             return Ok(resident);
