@@ -120,3 +120,14 @@ debian_rust() {
   done
   return 1
 }
+
+# Cargo names build products by their place within the workspace, so checkouts that share the target folder share products too and
+# tell them apart by time alone. When another checkout used the folder last, this one's sources count as new.
+own_target_dir() {
+  local stamp=$CARGO_TARGET_DIR/.checkout
+  if [ "$(cat "$stamp" 2>/dev/null)" != "$ROOT" ]; then
+    mkdir -p "$CARGO_TARGET_DIR"
+    find "$ROOT/engine" -name '*.rs' -exec touch {} +
+    echo "$ROOT" >"$stamp"
+  fi
+}

@@ -338,8 +338,10 @@ pub struct BenchRow {
     pub kv_bytes: u64,
     /// MLX's peak, counted from before the prefill.
     pub peak_bytes: u64,
-    /// Building and submitting one decode step, waiting left out.
+    /// Building and submitting one decode step. On the CPU backend submitting waits for earlier steps, so this is not host time alone.
     pub host_us_per_token: f64,
+    /// Operations of MLX's graph in one decode step, sampling included.
+    pub operations_per_token: usize,
 }
 
 /// One finding of `doctor`.

@@ -129,8 +129,10 @@ impl Engine {
         force: bool,
         progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<PathBuf> {
-        let name = name.unwrap_or_else(|| import::default_name(file));
-        let out = out.unwrap_or_else(|| paths::models().join(name));
+        let out = match out {
+            Some(out) => out,
+            None => import::named(&paths::models(), &name.unwrap_or_else(|| import::default_name(file)))?,
+        };
         Ok(import::gguf(file, &import::ImportOptions { out, force }, progress)?.folder)
     }
 
@@ -144,7 +146,7 @@ impl Engine {
         let wanted = wanted(model)?;
         let config = wanted.snapshot.model_config()?;
         let limit = self.context_limit(&config)?;
-        if let Some(&ctx) = plan.contexts.iter().find(|c| *c + plan.tokens > limit) {
+        if let Some(&ctx) = plan.contexts.iter().find(|c| c.saturating_add(plan.tokens) > limit) {
             let hint = format!(" (measuring {} tokens after the prompt)", plan.tokens);
             return Err(Error::ContextLength { prompt: ctx, limit, hint });
         }

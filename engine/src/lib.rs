@@ -4,6 +4,7 @@ pub mod api;
 pub mod arch;
 pub mod claim;
 pub mod config;
+pub mod contained;
 pub mod decode;
 pub mod doctor;
 pub mod engine;

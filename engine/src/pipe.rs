@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::discriminant;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -154,8 +155,12 @@ impl Shared {
 
     fn wake(&self) {
         self.ready.notify_one();
-        if let Some(wake) = &lock(&self.waker).0 {
-            wake();
+        let mut waker = lock(&self.waker);
+        // A reader's panic must not end the engine's thread. What panicked is not called again.
+        if let Some(wake) = &waker.0
+            && catch_unwind(AssertUnwindSafe(wake)).is_err()
+        {
+            *waker = Waker::default();
         }
     }
 }

@@ -4,6 +4,8 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use common::{Ended, Rmlx, end, signal, wait_for};
@@ -47,7 +49,7 @@ fn failures_exit_with_1_and_say_why() {
         &["chat", "no-such-model"],
         &["info", "no-such-model"],
         &["bench", "no-such-model"],
-        &["logits", "no-such-model", "hi", "--out", "/dev/null/l.safetensors"],
+        &["logits", "no-such-model", "hi", "--out", "unused.safetensors"],
     ] {
         let ended = rmlx.run(args);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{args:?}: {ended:#?}");
@@ -247,6 +249,100 @@ fn a_flag_without_effect_says_so() {
     let rmlx = Rmlx::new();
     let ended = rmlx.run(&["list", "--temperature", "1"]).ok();
     assert!(ended.stderr.contains("warning: --temperature has no effect on `rmlx list`"), "{ended:#?}");
+}
+
+#[test]
+fn input_without_end_is_refused() {
+    let rmlx = Rmlx::new();
+    for args in [&["run", "MODEL", "-"][..], &["run", "MODEL", "--prompt-ids", "/dev/zero"], &["chat", "MODEL"]] {
+        let child = rmlx.command(args).stdin(fs::File::open("/dev/zero").unwrap()).spawn().unwrap();
+        let ended = end(child);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{args:?}: {ended:#?}");
+        assert!(ended.stderr.contains("more than 67108864 bytes"), "{args:?}: {ended:#?}");
+    }
+}
+
+/// A pipe is opened by nobody: were it opened here, the command would wait for ever.
+#[test]
+fn what_is_no_file_or_lies_outside_ends_as_an_error() {
+    let rmlx = Rmlx::new();
+    let pipe = rmlx.folder.path().join("pipe.gguf");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let ended = rmlx.run(&["import", pipe.to_str().unwrap()]);
+    assert!(ended.code == Some(1) && ended.stderr.contains("not a file"), "{ended:#?}");
+
+    for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja", "config.json"] {
+        let path = PathBuf::from(rmlx.model()).join(name);
+        let original = fs::read(&path).ok();
+        let outside = rmlx.folder.path().join("outside");
+        fs::write(&outside, original.as_deref().unwrap_or(b"{}")).unwrap();
+        for (target, complaint) in [(&outside, "out of the snapshot"), (&pipe, "not a file")] {
+            let _ = fs::remove_file(&path);
+            match complaint {
+                "not a file" => fs::hard_link(target, &path).unwrap(),
+                _ => symlink(target, &path).unwrap(),
+            }
+            for command in ["run", "info"] {
+                let args =
+                    if command == "run" { vec![command, "MODEL", "hi", "--max-tokens", "1"] } else { vec![command, "MODEL"] };
+                let ended = rmlx.run(&args);
+                assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{name}: {ended:#?}");
+                assert!(ended.stderr.contains(complaint) && ended.stderr.contains(name), "{name}: {ended:#?}");
+            }
+        }
+        fs::remove_file(&path).unwrap();
+        if let Some(original) = original {
+            fs::write(&path, original).unwrap();
+        }
+    }
+    rmlx.run(&["run", "MODEL", "hi", "--max-tokens", "1"]).ok();
+}
+
+#[test]
+fn a_name_is_not_a_way_out_of_the_models_folder() {
+    let rmlx = Rmlx::new();
+    let models = rmlx.home().join("models");
+    fs::create_dir_all(&models).unwrap();
+    // Names are looked at before the file is.
+    for name in ["", ".", "..", "../up", "/abs", "a/b", ".hidden", "a\nb", "\u{1b}[31m", " ", "starter"] {
+        let ended = rmlx.run(&["import", "/no/such/file.gguf", "--force", &format!("--name={name}")]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{name:?}: {ended:#?}");
+        assert!(ended.stderr.contains("cannot be a model's name") && !ended.stderr.contains('\u{1b}'), "{name:?}: {ended:#?}");
+    }
+    let ended = rmlx.run(&["run", "\u{1b}[31mred", "hi"]);
+    assert!(ended.stderr.contains("red") && !ended.stderr.contains('\u{1b}'), "{ended:#?}");
+    let ended = rmlx.run(&["import", "/no/such/.gguf"]);
+    assert!(ended.stderr.contains("--name gives another"), "{ended:#?}");
+    assert_eq!(fs::read_dir(models).unwrap().count(), 0);
+}
+
+#[test]
+fn measurements_beyond_the_context_are_refused() {
+    let rmlx = Rmlx::new();
+    for tokens in [u64::MAX, u64::MAX - 5, 1 << 40] {
+        let ended = rmlx.run(&["bench", "MODEL", "--ctx", "8", "--runs", "1", "--tokens", &tokens.to_string()]);
+        assert!(ended.code == Some(1) && ended.stderr.contains("the context holds"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn a_failure_is_told_once_and_costs_no_file() {
+    let rmlx = Rmlx::new();
+    let file = rmlx.folder.path().join("talk.json");
+    fs::write(&file, "old").unwrap();
+    let talk = format!("/save {}\n/save /no/folder/f\n/save x\n", file.display());
+    let ended = rmlx.run_with(&["chat", "MODEL"], &talk);
+    assert_eq!((ended.code, ended.stderr.matches("/no/folder/f").count()), (Some(1), 1), "{ended:#?}");
+    assert!(fs::read_to_string(&file).unwrap().contains("messages"));
+    // Through links of our own: were a device replaced after all, it would be the link.
+    for (device, code) in [("/dev/null", 0), ("/dev/full", 1)] {
+        let link = rmlx.folder.path().join(code.to_string());
+        symlink(device, &link).unwrap();
+        let ended = rmlx.run(&["logits", "MODEL", "hi", "--out", link.to_str().unwrap()]);
+        assert_eq!(ended.code, Some(code), "{ended:#?}");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink(), "{device} was replaced");
+    }
 }
 
 #[test]

@@ -48,6 +48,46 @@ fn logits_and_greedy_tokens_are_the_references() {
     }
 }
 
+/// A cache grows in steps of 256: what was in it stays, wherever the prompt is cut.
+#[test]
+fn a_growing_cache_changes_nothing() {
+    for name in ["qwen2", "qwen3_yarn"] {
+        let model = load(&oracle(name));
+        let prompt: Vec<u32> = (0..600u32).map(|i| (i * i + 7 * i) % 470).collect();
+        let whole = logits(&model, &prompt, prompt.len());
+        for chunk in [1, 100, 255, 256, 257] {
+            let off = max_difference(&logits(&model, &prompt, chunk), &whole);
+            assert!(off <= 3e-4, "{name}: chunks of {chunk} are {off} from the whole");
+        }
+    }
+}
+
+/// A configuration that lies about sizes is refused by the weights' headers: nothing of those sizes is allocated.
+#[test]
+fn sizes_that_the_weights_do_not_have_are_refused() {
+    let source = oracle("qwen3");
+    for (key, value) in [
+        ("hidden_size", json!(65536)),
+        ("num_hidden_layers", json!(1024)),
+        ("vocab_size", json!(4194304)),
+        ("intermediate_size", json!(1048576)),
+        ("num_attention_heads", json!(1024)),
+        ("head_dim", json!(1024)),
+        ("head_dim", json!(1)),
+        ("num_hidden_layers", json!(2)),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        copy_without_weights(&source, folder.path());
+        std::fs::copy(source.join("model.safetensors"), folder.path().join("model.safetensors")).unwrap();
+        let mut config = json(&source.join("config.json"));
+        config[key] = value.clone();
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        let e = load_as(folder.path(), rmlx_engine::api::Dtype::F32).err().expect("a load error");
+        assert_eq!(e.code(), "bad_weights", "{key} {value}: {e}");
+        assert!(e.to_string().len() < 2000, "{e}");
+    }
+}
+
 /// The control: another rope base must be seen.
 #[test]
 fn a_wrong_rope_is_noticed() {
@@ -186,7 +226,8 @@ fn modules_may_be_stored_in_their_own_way() {
 #[test]
 fn what_does_not_fit_is_named() {
     let source = oracle("qwen3");
-    let broken = |change: &dyn Fn(&mut Vec<(String, mlx::Array)>)| {
+    type Change<'a> = dyn Fn(&mut Vec<(String, mlx::Array)>) + 'a;
+    let broken = |change: &Change<'_>| {
         let folder = tempfile::tempdir().unwrap();
         copy_without_weights(&source, folder.path());
         let mut tensors = read(&source.join("model.safetensors"));

@@ -8,6 +8,7 @@ use mlx_sys as c;
 
 use crate::dtype::{Dtype, Element};
 use crate::error::{self, Error, Result, check, init};
+use crate::record;
 
 /// A reference-counted handle on a node of MLX's graph. Cloning copies the handle, not the data.
 ///
@@ -44,6 +45,7 @@ impl fmt::Debug for Array {
 pub(crate) fn build(call: impl FnOnce(*mut c::mlx_array) -> i32) -> Result<Array> {
     let mut result = Array(NULL);
     check(call(&mut result.0))?;
+    record::note(&result);
     Ok(result)
 }
 

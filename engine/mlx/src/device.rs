@@ -157,7 +157,8 @@ pub fn version() -> String {
 /// to has no such setting.
 pub fn set_cpu_threads(threads: Option<usize>) -> bool {
     let Some(threads) = threads else { return true };
-    let Ok(threads) = i32::try_from(threads.max(1)) else { return false };
+    // The library has a limit of its own, far below.
+    let threads = i32::try_from(threads.max(1)).unwrap_or(i32::MAX);
     #[cfg(target_os = "linux")]
     {
         let Some(found) = symbol(c"openblas_set_num_threads") else { return false };

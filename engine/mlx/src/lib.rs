@@ -17,6 +17,7 @@ pub mod memory;
 mod ops;
 pub mod quant;
 pub mod random;
+mod record;
 
 pub use array::{Array, async_eval, eval};
 pub use compile::Compiled;
@@ -27,6 +28,7 @@ pub use device::{
 pub use dtype::{Dtype, Element};
 pub use error::{Error, Result};
 pub use ops::concatenate;
+pub use record::{Recorded, record};
 
 /// The version of MLX that this program was built against.
 pub const BUILT_AGAINST: &str = mlx_sys::MLX_VERSION;

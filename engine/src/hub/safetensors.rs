@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde::de::{Error as _, MapAccess, Visitor};
 
 use crate::config::printable;
+use crate::contained;
 use crate::error::{Error, Result};
 
 /// Bytes. The format's own limit.
@@ -220,11 +221,8 @@ impl SafeTensors {
     pub fn open(path: &Path) -> Result<Self> {
         let io = |e| Error::io(path, e);
         let bad = |reason: String| Error::bad_file(path, printable(&reason));
-        let mut file = File::open(path).map_err(io)?;
+        let mut file = contained::open_regular(path)?;
         let meta = file.metadata().map_err(io)?;
-        if !meta.is_file() {
-            return Err(bad("not a file".into()));
-        }
         let file_len = usize::try_from(meta.len()).map_err(|_| bad("too large for this machine".into()))?;
         let mut length = [0; 8];
         if file_len < length.len() {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::safetensors::{SafeTensors, TensorInfo};
 use crate::config::{self, ModelConfig, printable};
+use crate::contained;
 use crate::error::{Error, Result};
 
 /// Bytes.
@@ -46,7 +47,7 @@ impl Snapshot {
                 if is_gguf(folder) { "not a folder\na GGUF file is imported first: rmlx import FILE" } else { "not a folder" };
             return Err(Error::bad_file(folder, hint));
         }
-        let root = repository(&real).unwrap_or(&real).to_path_buf();
+        let root = contained::root(folder).map_err(|e| Error::io(folder, e))?;
         let mut snapshot = Self { folder: folder.into(), root, config: Map::new(), weights: BTreeMap::new() };
         snapshot.config = match snapshot.json("config.json", MAX_CONFIG)? {
             Some(Value::Object(config)) => config,
@@ -87,25 +88,7 @@ impl Snapshot {
         if !is_plain(name) {
             return Err(Error::bad_file(&self.folder, format!("{name:?} is not a file's name")));
         }
-        let path = self.folder.join(name);
-        match fs::symlink_metadata(&path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::io(path, e)),
-            Ok(_) => {}
-        }
-        let real = match fs::canonicalize(&path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                return Err(Error::bad_file(path, "a link that leads nowhere: is the download complete?"));
-            }
-            real => real.map_err(|e| Error::io(&path, e))?,
-        };
-        if !real.starts_with(&self.root) {
-            return Err(Error::bad_file(path, "a link that leads out of the snapshot"));
-        }
-        if !real.is_file() {
-            return Err(Error::bad_file(path, "not a file"));
-        }
-        Ok(Some(path))
+        Ok(contained::open(&self.folder, &self.root, name)?.map(|_| self.folder.join(name)))
     }
 
     /// A file's text, `None` where it is not there.
@@ -198,14 +181,22 @@ impl Snapshot {
     }
 
     fn read(&self, name: &str, limit: u64) -> Result<Option<String>> {
-        let Some(path) = self.file(name)? else { return Ok(None) };
-        let len = fs::metadata(&path).map_err(|e| Error::io(&path, e))?.len();
-        if len > limit {
+        if !is_plain(name) {
+            return Err(Error::bad_file(&self.folder, format!("{name:?} is not a file's name")));
+        }
+        let Some(file) = contained::open(&self.folder, &self.root, name)? else { return Ok(None) };
+        let path = self.folder.join(name);
+        let mut text = String::new();
+        let read = file.take(limit + 1).read_to_string(&mut text);
+        // A character may lie across the limit, so the length comes before the encoding.
+        let len = fs::metadata(&path).map_or(0, |m| m.len());
+        if text.len() as u64 > limit || len > limit {
             return Err(Error::bad_file(path, format!("{len} bytes, and {limit} are the most that is read")));
         }
-        match fs::read_to_string(&path) {
+        match read {
             Err(e) if e.kind() == ErrorKind::InvalidData => Err(Error::bad_file(path, "not UTF-8")),
-            text => text.map(Some).map_err(|e| Error::io(path, e)),
+            Err(e) => Err(Error::io(path, e)),
+            Ok(_) => Ok(Some(text)),
         }
     }
 }
@@ -255,12 +246,6 @@ impl Weights {
     pub fn total_bytes(&self) -> u64 {
         self.iter().map(|(_, info)| info.range.len() as u64).sum()
     }
-}
-
-/// `.../models--ORG--NAME`, where the folder is a snapshot in a Hugging Face cache. Its files are links to that repository's blobs.
-fn repository(snapshot: &Path) -> Option<&Path> {
-    let snapshots = snapshot.parent().filter(|p| p.file_name().is_some_and(|n| n == "snapshots"))?;
-    snapshots.parent().filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("models--")))
 }
 
 /// One name, and not a way to another folder.

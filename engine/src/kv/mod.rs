@@ -76,9 +76,8 @@ pub struct FullCache {
 
 impl FullCache {
     fn attend(&mut self, q: &Array, k: &Array, v: &Array, scale: f32) -> Result<Array> {
-        let new = k.dim(2) as usize;
-        let before = self.len;
         self.fits(k, v)?;
+        let (before, new) = (self.len, k.dim(2) as usize);
         self.reserve(before + new, k, v)?;
         // The handles are given up, so that MLX writes in place; nothing below fails on data that `fits`.
         let Some((keys, values)) = self.store.take() else {
@@ -96,6 +95,10 @@ impl FullCache {
 
     /// Refuses what cannot be appended, while the store is still whole.
     fn fits(&self, k: &Array, v: &Array) -> Result<()> {
+        let rows = |a: &Array| (a.ndim() == 4).then(|| (a.dim(0), a.dim(1), a.dim(2)));
+        if rows(k).is_none() || rows(k) != rows(v) || k.dtype() != v.dtype() {
+            return Err(Error::Internal(format!("keys {k:?} and values {v:?} do not belong together")));
+        }
         let Some((keys, values)) = &self.store else { return Ok(()) };
         for (held, new) in [(keys, k), (values, v)] {
             let apart_from_length = |a: &Array| (a.dtype(), a.dim(0), a.dim(1), a.dim(3));

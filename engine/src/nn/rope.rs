@@ -6,7 +6,7 @@ use mlx::fast::{self, Frequencies};
 use mlx::{Array, Dtype};
 
 use crate::config::{self, RopeConfig};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Rotates pairs (i, i + dims/2) of each head.
 pub struct Rope {
@@ -22,6 +22,9 @@ impl Rope {
     /// For heads of `head_dim` elements of which `config` may rotate only a part.
     pub fn new(config: &config::Rope, head_dim: usize) -> Result<Self> {
         let dims = (head_dim as f64 * config.partial_rotary_factor) as usize / 2 * 2;
+        if dims == 0 {
+            return Err(Error::Unsupported(format!("rotary positions in none of a head's {head_dim} elements")));
+        }
         let mut rope = Self {
             dims: dims as i32,
             frequencies: Frequencies::Base(config.theta as f32),

@@ -241,3 +241,6 @@ pub enum Matrix {
     Dense(Array),
     Packed(mlx::quant::Quantized, Affine),
 }
+
+#[cfg(test)]
+mod tests;

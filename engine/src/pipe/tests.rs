@@ -128,6 +128,24 @@ fn a_waker_is_called_for_what_is_there_and_what_comes() {
     assert_eq!(calls.load(Ordering::SeqCst), 3);
 }
 
+/// A waker that panics does so on the writer's thread.
+#[test]
+fn a_waker_that_panics_is_called_once() {
+    let (writer, mut reader) = pipe();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = calls.clone();
+    reader.set_waker(Box::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        panic!("a reader's fault");
+    }));
+    writer.push(text("a"));
+    writer.push(text("b"));
+    writer.push(finished());
+    drop(writer);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(reader.collect::<Vec<_>>(), [text("ab"), finished()]);
+}
+
 #[test]
 fn a_slow_reader_costs_no_more_than_the_text() {
     let (writer, mut reader) = pipe();

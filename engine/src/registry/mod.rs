@@ -5,7 +5,7 @@ mod info;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use mlx::Dtype;
 
@@ -27,19 +27,31 @@ pub struct Resident {
     pub model: Rc<dyn Model>,
     pub vocabulary: usize,
     pub dtype: Dtype,
+    /// Of a model on the GPU. Held until the last copy of this is gone, which may be a sequence's.
+    pub claim: Option<Rc<Claim>>,
 }
+
+/// Told how many of how many bytes are read; breaking cancels the load.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
+
+/// What makes a model of a snapshot: [`build`], unless a test puts another in its place.
+pub type Loader = Box<dyn Fn(&str, &Snapshot, Placement, Progress<'_>) -> Result<Resident>>;
 
 pub struct Registry {
     device: mlx::Device,
     dtype: api::Dtype,
+    loader: Loader,
     resident: Option<Resident>,
-    /// Held while a model is on the GPU.
-    claim: Option<Claim>,
+    claim: Weak<Claim>,
 }
 
 impl Registry {
     pub fn new(device: mlx::Device, dtype: api::Dtype) -> Self {
-        Self { device, dtype, resident: None, claim: None }
+        Self::with_loader(device, dtype, Box::new(build))
+    }
+
+    pub fn with_loader(device: mlx::Device, dtype: api::Dtype, loader: Loader) -> Self {
+        Self { device, dtype, loader, resident: None, claim: Weak::new() }
     }
 
     pub fn resident(&self) -> Option<&Resident> {
@@ -50,41 +62,44 @@ impl Registry {
         self.resident.as_ref().filter(|r| r.folder == folder).cloned()
     }
 
-    /// Loads a snapshot in place of what is resident. `progress` gets bytes read and in all, and may cancel.
-    pub fn load(
-        &mut self,
-        name: &str,
-        snapshot: &Snapshot,
-        progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-    ) -> Result<Resident> {
+    /// Loads a snapshot in place of what is resident. What is plain from its configuration is refused before that goes.
+    pub fn load(&mut self, name: &str, snapshot: &Snapshot, progress: Progress<'_>) -> Result<Resident> {
+        arch::find(&snapshot.model_config()?)?;
+        let claim = self.claim()?;
         // What was resident goes first: two models at once may not fit.
-        self.resident = None;
-        mlx::memory::clear_cache()?;
-        let loaded = self.load_weights(name, snapshot, progress);
+        self.unload()?;
+        let loaded = (self.loader)(name, snapshot, self.placement(), progress);
         if loaded.is_err() {
-            self.unload()?;
+            // What was read before it failed.
+            mlx::memory::clear_cache()?;
         }
-        let resident = loaded?;
+        let resident = Resident { claim, ..loaded? };
         self.resident = Some(resident.clone());
         Ok(resident)
     }
 
-    /// Forgets the resident model, gives its memory back (once no sequence uses it) and the claim up.
+    /// Forgets the resident model and gives its memory and the claim back, once no sequence uses it.
     pub fn unload(&mut self) -> Result<()> {
-        self.resident = None;
-        self.claim = None;
-        Ok(mlx::memory::clear_cache()?)
+        let claim = self.resident.take().and_then(|r| r.claim);
+        mlx::memory::clear_cache()?;
+        drop(claim);
+        Ok(())
     }
 
-    fn load_weights(
-        &mut self,
-        name: &str,
-        snapshot: &Snapshot,
-        progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-    ) -> Result<Resident> {
-        if self.device == mlx::Device::Gpu && self.claim.is_none() {
-            self.claim = Some(Claim::take()?);
+    /// On the GPU: the claim of whatever is there, else a new one.
+    fn claim(&mut self) -> Result<Option<Rc<Claim>>> {
+        if self.device == mlx::Device::Cpu {
+            return Ok(None);
         }
+        let claim = match self.claim.upgrade() {
+            Some(claim) => claim,
+            None => Rc::new(Claim::take()?),
+        };
+        self.claim = Rc::downgrade(&claim);
+        Ok(Some(claim))
+    }
+
+    fn placement(&self) -> Placement {
         let dtype = match self.dtype {
             api::Dtype::F32 => Some(Dtype::F32),
             api::Dtype::Bf16 => Some(Dtype::Bf16),
@@ -92,17 +107,12 @@ impl Registry {
             api::Dtype::Auto if self.device == mlx::Device::Cpu => Some(Dtype::F32),
             api::Dtype::Auto => None,
         };
-        build(name, snapshot, Placement { dtype, unpack: self.device == mlx::Device::Cpu }, progress)
+        Placement { dtype, unpack: self.device == mlx::Device::Cpu }
     }
 }
 
 /// Builds a model from a snapshot on this thread's device.
-pub fn build(
-    name: &str,
-    snapshot: &Snapshot,
-    placement: Placement,
-    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
-) -> Result<Resident> {
+pub fn build(name: &str, snapshot: &Snapshot, placement: Placement, progress: Progress<'_>) -> Result<Resident> {
     let config = snapshot.model_config()?;
     let arch = arch::find(&config)?;
     let checkpoint = Checkpoint::open(snapshot, &config, arch.rename)?;
@@ -115,7 +125,7 @@ pub fn build(
     })?;
     tracing::info!(model = name, arch = arch.name, %dtype, bytes = total, "loaded");
     let vocabulary = config.vocab_size;
-    Ok(Resident { name: name.into(), folder: snapshot.folder().into(), model: model.into(), vocabulary, dtype })
+    Ok(Resident { name: name.into(), folder: snapshot.folder().into(), model: model.into(), vocabulary, dtype, claim: None })
 }
 
 /// Where a model goes.

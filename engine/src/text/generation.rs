@@ -19,7 +19,7 @@ pub fn stop_ids(folder: &Path, tokenizer: &Tokenizer) -> Result<BTreeSet<u32>> {
     let mut ids: BTreeSet<u32> = tokenizer.eos().into_iter().collect();
     for name in ["generation_config.json", "config.json"] {
         let path = folder.join(name);
-        let Some(config) = read_json(&path)? else { continue };
+        let Some(config) = read_json(folder, name)? else { continue };
         for holder in [Some(&config), config.get("text_config")].into_iter().flatten() {
             match holder.get("eos_token_id") {
                 None | Some(Json::Null) => {}
@@ -59,9 +59,9 @@ impl GenerationDefaults {
     /// # Errors
     /// [`Error::BadFile`] for a value that is no number or outside its range. No file means no defaults.
     pub fn load(folder: &Path) -> Result<Self> {
-        let path = folder.join("generation_config.json");
-        match read_json(&path)? {
-            Some(config) => Self::from_config(&config).map_err(|reason| Error::bad_file(&path, reason)),
+        const NAME: &str = "generation_config.json";
+        match read_json(folder, NAME)? {
+            Some(config) => Self::from_config(&config).map_err(|reason| Error::bad_file(folder.join(NAME), reason)),
             None => Ok(Self::default()),
         }
     }

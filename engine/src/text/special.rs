@@ -20,7 +20,7 @@ impl SpecialTokens {
     pub fn load(folder: &Path) -> Result<Self> {
         let mut tokens = BTreeMap::new();
         for name in ["special_tokens_map.json", "tokenizer_config.json"] {
-            if let Some(config) = read_json(&folder.join(name))? {
+            if let Some(config) = read_json(folder, name)? {
                 tokens.extend(Self::from_config(&config).0);
             }
         }

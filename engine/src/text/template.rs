@@ -5,6 +5,7 @@
 //! * Where Jinja2, Python and minijinja differ, Python wins: `tests/fixtures/templates/semantics.json` holds what the
 //!   reference prints.
 
+mod bounds;
 mod environment;
 mod methods;
 mod strftime;
@@ -134,11 +135,10 @@ impl Jinja {
             if source.len() > MAX_SOURCE {
                 return Err(Error::Template(format!("the template has {} bytes; {MAX_SOURCE} are allowed", source.len())));
             }
-            let source = prepare(source);
-            // The parser is another's code, and the text anyone's.
-            catch_unwind(AssertUnwindSafe(|| environment.add_template_owned(name.clone(), source)))
-                .unwrap_or_else(|_| Err(minijinja::Error::new(ErrorKind::SyntaxError, "the template broke its parser")))
-                .map_err(|e| explain(&e))?;
+            // Jinja2 reads every line end as `\n`.
+            let source = source.replace("\r\n", "\n").replace('\r', "\n");
+            let source = bounds::rewrite(&source).map_err(Error::Template)?;
+            environment = add(environment, name.clone(), source)?;
         }
         Ok(Self {
             environment: Arc::new(environment),
@@ -173,6 +173,8 @@ impl Jinja {
 
         let mut environment = (*self.environment).clone();
         environment.set_fuel(Some(FUEL + bytes as u64 * FUEL_PER_BYTE));
+        let items = messages.iter().chain(variables.values()).map(count_json).sum::<usize>();
+        bounds::add_filters(&mut environment, bounds::ITEMS + 2 * items);
         let now = conversation.now;
         environment.add_function("strftime_now", move |format: &str| strftime::strftime(now, format));
         let template = environment.get_template(self.name(tools)).map_err(|e| explain(&e))?;
@@ -187,13 +189,23 @@ impl Jinja {
 
         let mut output = Limited { bytes: Vec::new(), limit: OUTPUT + bytes.saturating_mul(8) };
         catch_unwind(AssertUnwindSafe(|| template.render_captured_to(context, &mut output).map(|_| ())))
-            .unwrap_or_else(|_| Err(minijinja::Error::new(ErrorKind::InvalidOperation, "the template broke its engine")))
+            .unwrap_or_else(|_| Err(minijinja::Error::new(ErrorKind::InvalidOperation, "it broke its engine")))
             .map_err(|e| explain(&e))?;
         let text = String::from_utf8(output.bytes).map_err(|e| Error::Template(e.to_string()))?;
         match continued {
             Some(content) => cut_at_mark(text, &content),
             None => Ok(text),
         }
+    }
+}
+
+/// Parses a template. Its expressions decide how much stack that takes, so it has a stack of its own.
+fn add(mut environment: Environment<'static>, name: String, source: String) -> Result<Environment<'static>> {
+    let parse = move || environment.add_template_owned(name, source).map(|()| environment);
+    let thread = std::thread::Builder::new().name("template".into()).stack_size(bounds::PARSER_STACK).spawn(parse);
+    match thread.map_err(|e| Error::Internal(format!("no thread for a template: {e}")))?.join() {
+        Ok(parsed) => parsed.map_err(|e| explain(&e)),
+        Err(_) => Err(Error::Template("it broke its parser".into())),
     }
 }
 
@@ -206,6 +218,7 @@ fn explain(error: &minijinja::Error) -> Error {
         source = inner.source();
     }
     Error::Template(match (error.kind(), error.line()) {
+        (ErrorKind::WriteFailure, _) => "it writes more text than the conversation explains".into(),
         (ErrorKind::OutOfFuel, _) => "it does not end within its budget of steps and bytes".into(),
         (kind, Some(line)) => {
             format!("{}, line {line}", error.detail().map_or_else(|| kind.to_string(), |d| format!("{kind}: {d}")))
@@ -239,30 +252,6 @@ impl io::Write for Limited {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// Jinja2 reads every line end as `\n`. `{% generation %}` marks what the assistant wrote, for training; as `{% with %}` it has the
-/// same scope and leaves the same text.
-fn prepare(source: &str) -> String {
-    let source = source.replace("\r\n", "\n").replace('\r', "\n");
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source.as_str();
-    while let Some(at) = rest.find("{%") {
-        out.push_str(&rest[..at + 2]);
-        rest = &rest[at + 2..];
-        let lead = rest.len() - rest.trim_start_matches(['-', '+']).trim_start().len();
-        for (word, replacement) in [("generation", "with"), ("endgeneration", "endwith")] {
-            let after = rest[lead..].strip_prefix(word);
-            if let Some(after) = after.filter(|a| a.trim_start().trim_start_matches(['-', '+']).starts_with("%}")) {
-                out.push_str(&rest[..lead]);
-                out.push_str(replacement);
-                rest = after;
-                break;
-            }
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 /// Messages as transformers hands them to templates: without keys that hold nothing, and with the reasoning under the names
@@ -324,17 +313,26 @@ fn size_of_json(json: &Json) -> usize {
     }
 }
 
+/// The values in a value, itself included.
+fn count_json(json: &Json) -> usize {
+    1 + match json {
+        Json::Array(items) => items.iter().map(count_json).sum(),
+        Json::Object(map) => map.values().map(count_json).sum(),
+        _ => 0usize,
+    }
+}
+
 /// The templates of a snapshot by name, and the file or folder that they are from.
 fn find_sources(folder: &Path) -> Result<Option<(std::path::PathBuf, BTreeMap<String, String>)>> {
-    let path = folder.join("chat_template.jinja");
-    if let Some(source) = read_text(&path, MAX_SOURCE as u64)? {
-        let mut sources = named_files(&folder.join("additional_chat_templates"))?;
+    const LONE: &str = "chat_template.jinja";
+    if let Some(source) = read_text(folder, LONE, MAX_SOURCE as u64)? {
+        let mut sources = named_files(folder, "additional_chat_templates")?;
         sources.insert(DEFAULT.into(), source);
-        return Ok(Some((path, sources)));
+        return Ok(Some((folder.join(LONE), sources)));
     }
     for name in ["tokenizer_config.json", "chat_template.json"] {
         let path = folder.join(name);
-        let Some(config) = read_json(&path)? else { continue };
+        let Some(config) = read_json(folder, name)? else { continue };
         match config.get("chat_template") {
             None | Some(Json::Null) => {}
             Some(template) => {
@@ -344,10 +342,9 @@ fn find_sources(folder: &Path) -> Result<Option<(std::path::PathBuf, BTreeMap<St
         }
     }
     for name in ["additional_chat_templates", "chat_templates"] {
-        let path = folder.join(name);
-        let sources = named_files(&path)?;
+        let sources = named_files(folder, name)?;
         if !sources.is_empty() {
-            return Ok(Some((path, sources)));
+            return Ok(Some((folder.join(name), sources)));
         }
     }
     Ok(None)
@@ -367,15 +364,15 @@ fn named_sources(template: &Json) -> Option<BTreeMap<String, String>> {
     (!sources.is_empty()).then_some(sources)
 }
 
-/// The files `<name>.jinja` of a folder, which need not exist.
-fn named_files(folder: &Path) -> Result<BTreeMap<String, String>> {
+/// The files `<name>.jinja` of a folder in the snapshot, which need not exist.
+fn named_files(snapshot: &Path, folder: &str) -> Result<BTreeMap<String, String>> {
     let mut sources = BTreeMap::new();
-    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(sources) };
+    let Ok(entries) = std::fs::read_dir(snapshot.join(folder)) else { return Ok(sources) };
     for entry in entries {
-        let path = entry.map_err(|e| Error::io(folder, e))?.path();
+        let path = entry.map_err(|e| Error::io(snapshot.join(folder), e))?.path();
         let name = path.file_stem().and_then(|n| n.to_str()).filter(|_| path.extension().is_some_and(|e| e == "jinja"));
         if let Some(name) = name
-            && let Some(source) = read_text(&path, MAX_SOURCE as u64)?
+            && let Some(source) = read_text(snapshot, &format!("{folder}/{name}.jinja"), MAX_SOURCE as u64)?
         {
             sources.insert(name.to_string(), source);
         }

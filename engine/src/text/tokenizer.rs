@@ -47,13 +47,14 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::BadFile`] or [`Error::Io`] for a file that is missing, broken or too large.
     pub fn load(folder: &Path) -> Result<Self> {
-        let path = folder.join("tokenizer.json");
-        let Some(bytes) = read_bytes(&path, MAX_FILE)? else {
-            return Err(Error::io(&path, std::io::ErrorKind::NotFound.into()));
+        const NAME: &str = "tokenizer.json";
+        let path = folder.join(NAME);
+        let Some(bytes) = read_bytes(folder, NAME, MAX_FILE)? else {
+            return Err(Error::bad_file(folder, "has no tokenizer.json"));
         };
         let mut tokenizer = Self::parse(&bytes, SpecialTokens::load(folder)?).map_err(|reason| Error::bad_file(&path, reason))?;
         if tokenizer.bos.is_none()
-            && let Some(config) = read_json(&folder.join("config.json"))?
+            && let Some(config) = read_json(folder, "config.json")?
         {
             let id =
                 [Some(&config), config.get("text_config")].into_iter().flatten().find_map(|c| c.get("bos_token_id")?.as_u64());
@@ -81,7 +82,10 @@ impl Tokenizer {
             match inner.token_to_id(&token.content) {
                 Some(id) if id == token.id => {}
                 // The crate numbers by its own count, and the model would read another token.
-                given => return Err(format!("the added token {} has id {} but counts as {given:?}", token.content, token.id)),
+                given => {
+                    let counted = given.map_or_else(|| "none".into(), |id| id.to_string());
+                    return Err(format!("the added token {} has id {} where the count gives {counted}", token.content, token.id));
+                }
             }
         }
         let id = |name: &str| special.get(name).and_then(|text| inner.token_to_id(text));

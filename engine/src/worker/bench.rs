@@ -29,9 +29,22 @@ pub fn run(resident: &Resident, plan: &BenchPlan, default_chunk: usize) -> Resul
     Ok(rows)
 }
 
+/// A short prompt and a step after it.
+pub fn warm_up(resident: &Resident) -> Result<()> {
+    let mut sequence = Sequence::new(resident.model.clone(), prompt(8, resident.vocabulary), greedy(resident)?, 2);
+    sequence.prefill(8)?;
+    sequence.submit()?;
+    sequence.collect()?;
+    sequence.collect()?;
+    Ok(())
+}
+
+fn greedy(resident: &Resident) -> Result<Resolved> {
+    Resolved::new(&Sampling { temperature: Some(0.0), ..Sampling::default() }, None, resident.vocabulary)
+}
+
 fn once(resident: &Resident, ctx: usize, tokens: usize, chunk: usize) -> Result<BenchRow> {
-    let greedy = Sampling { temperature: Some(0.0), ..Sampling::default() };
-    let sampling = Resolved::new(&greedy, None, resident.vocabulary)?;
+    let sampling = greedy(resident)?;
     mlx::memory::clear_cache()?;
     mlx::memory::reset_peak();
     let mut sequence = Sequence::new(resident.model.clone(), prompt(ctx, resident.vocabulary), sampling, tokens);
@@ -40,7 +53,8 @@ fn once(resident: &Resident, ctx: usize, tokens: usize, chunk: usize) -> Result<
         sequence.prefill(chunk)?;
     }
     // As when answering: the second step is submitted before the first token is read.
-    sequence.submit()?;
+    let (submitted, operations) = mlx::record(|| sequence.submit());
+    submitted?;
     sequence.collect()?;
     let first = Instant::now();
     let mut host = Vec::with_capacity(tokens);
@@ -63,6 +77,7 @@ fn once(resident: &Resident, ctx: usize, tokens: usize, chunk: usize) -> Result<
         kv_bytes: sequence.kv_bytes() as u64,
         peak_bytes: mlx::memory::usage().peak as u64,
         host_us_per_token: host.as_secs_f64() * 1e6,
+        operations_per_token: operations.len(),
     })
 }
 
@@ -92,5 +107,6 @@ fn median(ctx: usize, runs: &[BenchRow]) -> BenchRow {
         kv_bytes: middle(|r| r.kv_bytes as f64) as u64,
         peak_bytes: middle(|r| r.peak_bytes as f64) as u64,
         host_us_per_token: middle(|r| r.host_us_per_token),
+        operations_per_token: middle(|r| r.operations_per_token as f64) as usize,
     }
 }

@@ -60,7 +60,9 @@ pub struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let _ = self.commands.send(Command::Shutdown);
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // A pipe's waker that owns the last handle goes on the engine's own thread, which cannot wait for itself.
+        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
     }
@@ -102,6 +104,14 @@ pub fn start(device: api::Device, dtype: api::Dtype, threads: Option<usize>) -> 
     if device == mlx::Device::Cpu && !mlx::set_cpu_threads(threads) {
         return Err(Error::BadRequest("MLX's matrix library here takes no number of threads; leave --threads out".into()));
     }
+    start_with(device, move || Registry::new(device, dtype))
+}
+
+/// [`start`] with a registry of the caller's making, made on the thread.
+///
+/// # Errors
+/// What the device says.
+pub fn start_with(device: mlx::Device, registry: impl FnOnce() -> Registry + Send + 'static) -> Result<Handle> {
     let (commands, receiver) = mpsc::channel();
     let (started, start) = mpsc::channel();
     let thread = std::thread::Builder::new()
@@ -112,7 +122,7 @@ pub fn start(device: api::Device, dtype: api::Dtype, threads: Option<usize>) -> 
             let go = ready.is_ok();
             let _ = started.send(ready);
             if go {
-                Worker::new(receiver, device, Registry::new(device, dtype)).run();
+                Worker::new(receiver, device, registry()).run();
             }
         })
         .map_err(|e| Error::Internal(format!("the engine's thread did not start: {e}")))?;
@@ -145,29 +155,44 @@ struct Worker {
     running: Vec<Running>,
     /// Commands that need a model and came while another was loading.
     waiting: VecDeque<Command>,
+    /// The handle is gone: what waits has nobody to wait for it.
+    ending: bool,
 }
 
 impl Worker {
     fn new(commands: Receiver<Command>, device: mlx::Device, registry: Registry) -> Self {
-        Self { commands, device, registry, running: Vec::new(), waiting: VecDeque::new() }
+        Self { commands, device, registry, running: Vec::new(), waiting: VecDeque::new(), ending: false }
     }
 
     /// Runs until told to shut down or nobody is left to tell.
     fn run(mut self) {
-        loop {
+        while !self.ending {
             let next = match self.waiting.pop_front() {
                 Some(command) => Ok(command),
                 None if self.running.is_empty() => self.commands.recv().map_err(|_| TryRecvError::Disconnected),
                 None => self.commands.try_recv(),
             };
             match next {
-                Ok(Command::Shutdown) | Err(TryRecvError::Disconnected) => break,
+                Err(TryRecvError::Disconnected) => break,
                 Ok(command) => self.handle(command),
-                Err(TryRecvError::Empty) => turn(&mut self.running, self.device),
+                Err(TryRecvError::Empty) => {}
+            }
+            // After each command, so that many of them do not hold up the answers in flight.
+            if !self.ending {
+                turn(&mut self.running, self.device);
             }
         }
-        // Sequences first, so that the model's memory is free when the claim goes.
-        self.running.clear();
+        self.end();
+    }
+
+    /// Whoever still waits for an answer is told, and the model goes.
+    fn end(mut self) {
+        self.running.drain(..).for_each(Running::cancel);
+        for command in self.waiting.drain(..).chain(self.commands.try_iter()) {
+            if let Command::Load(_, writer) | Command::Generate(_, writer) = command {
+                writer.fail(&Error::Cancelled);
+            }
+        }
         if let Err(e) = self.registry.unload() {
             tracing::warn!("{e}");
         }
@@ -176,14 +201,15 @@ impl Worker {
     fn handle(&mut self, command: Command) {
         match command {
             Command::Load(wanted, writer) => match self.model(&wanted, Some(&writer)) {
-                Ok(_) => writer.push(Event::Loaded),
+                Ok(_) => {
+                    // Also where it was resident before.
+                    writer.push(Event::Loaded);
+                    writer.end();
+                }
                 Err(e) => writer.fail(&e),
             },
             Command::Generate(job, writer) => match self.model(&job.wanted, Some(&writer)) {
-                Ok(resident) => match Running::start(*job, &resident, writer) {
-                    Ok(running) => self.running.extend(running),
-                    Err(e) => tracing::warn!("{e}"),
-                },
+                Ok(resident) => self.running.extend(Running::start(*job, &resident, writer)),
                 Err(e) => writer.fail(&e),
             },
             Command::Logits(wanted, tokens, reply) => {
@@ -208,22 +234,9 @@ impl Worker {
                 let _ = reply.send(answer);
             }
             Command::Status(reply) => {
-                let _ = reply.send(self.status());
+                let _ = reply.send(status(self.device, self.registry.resident()));
             }
-            Command::Shutdown => {}
-        }
-    }
-
-    fn status(&self) -> Status {
-        let usage = mlx::memory::usage();
-        Status {
-            device: device_name(self.device).into(),
-            dtype: self.registry.resident().map(|r| r.dtype.name().into()),
-            mlx_version: mlx::version(),
-            active_bytes: usage.active as u64,
-            peak_bytes: usage.peak as u64,
-            cache_bytes: usage.cache as u64,
-            resident: self.registry.resident().map(|r| r.name.clone()).into_iter().collect(),
+            Command::Shutdown => self.ending = true,
         }
     }
 
@@ -232,23 +245,40 @@ impl Worker {
         if let Some(resident) = self.registry.get(wanted.snapshot.folder()) {
             return Ok(resident);
         }
-        let Self { commands, device, registry, running, waiting } = self;
-        let push = |stage, done, total| {
+        let cancelled = || writer.is_some_and(Writer::is_cancelled);
+        if cancelled() {
+            // It waited while another model loaded. What is resident stays.
+            return Err(Error::Cancelled);
+        }
+        let Self { commands, device, registry, running, waiting, ending } = self;
+        let push = |event| {
             if let Some(w) = writer {
-                w.push(Event::Loading { stage, done, total });
+                w.push(event);
             }
         };
-        push(LoadStage::Inspect, 0, 0);
+        push(Event::Loading { stage: LoadStage::Inspect, done: 0, total: 0 });
         let mut progress = |done, total| {
-            push(LoadStage::Weights, done, total);
+            push(Event::Loading { stage: LoadStage::Weights, done, total });
             turn(running, *device);
-            while let Ok(command) = commands.try_recv() {
-                waiting.push_back(command);
+            for command in commands.try_iter() {
+                match command {
+                    Command::Status(reply) => {
+                        let _ = reply.send(status(*device, None));
+                    }
+                    Command::Shutdown => *ending = true,
+                    other => waiting.push_back(other),
+                }
             }
-            let shutdown = waiting.iter().any(|c| matches!(c, Command::Shutdown));
-            if shutdown || writer.is_some_and(Writer::is_cancelled) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if *ending || cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        guarded(|| registry.load(&wanted.name, &wanted.snapshot, &mut progress))
+        let resident = guarded(|| registry.load(&wanted.name, &wanted.snapshot, &mut progress))?;
+        if *device == mlx::Device::Gpu {
+            // The GPU's kernels are compiled when they are first used; the first answer should not wait for that.
+            push(Event::Loading { stage: LoadStage::Warmup, done: 0, total: 0 });
+            guarded(|| bench::warm_up(&resident))?;
+        }
+        push(Event::Loaded);
+        Ok(resident)
     }
 
     /// The logits after every token of a prompt.
@@ -277,6 +307,19 @@ fn turn(running: &mut Vec<Running>, device: mlx::Device) {
     running.iter_mut().for_each(Running::submit);
     running.iter_mut().for_each(Running::collect);
     running.retain(|r| !r.over());
+}
+
+fn status(device: mlx::Device, resident: Option<&Resident>) -> Status {
+    let usage = mlx::memory::usage();
+    Status {
+        device: device_name(device).into(),
+        dtype: resident.map(|r| r.dtype.name().into()),
+        mlx_version: mlx::version(),
+        active_bytes: usage.active as u64,
+        peak_bytes: usage.peak as u64,
+        cache_bytes: usage.cache as u64,
+        resident: resident.map(|r| r.name.clone()).into_iter().collect(),
+    }
 }
 
 fn device_name(device: mlx::Device) -> &'static str {

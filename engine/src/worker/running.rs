@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Job, guarded};
 use crate::api::{Event, FinishReason, Finished, Timings, Usage};
 use crate::decode::{End, Generation};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pipe::Writer;
 use crate::registry::Resident;
 
@@ -15,6 +15,8 @@ pub struct Running {
     emit_tokens: bool,
     times: Times,
     over: bool,
+    /// Keeps the claim for as long as the model is used. Last, so that it goes after the arrays.
+    _resident: Resident,
 }
 
 struct Times {
@@ -25,17 +27,30 @@ struct Times {
 }
 
 impl Running {
-    /// `None` when there is nothing to generate: the answer is over already.
-    pub fn start(job: Job, resident: &Resident, writer: Writer) -> Result<Option<Self>> {
+    /// `None` when the answer is over already: there is nothing to generate, or it failed.
+    pub fn start(job: Job, resident: &Resident, writer: Writer) -> Option<Self> {
         let nothing = job.plan.max_new == 0;
-        let generation = Generation::new(resident.model.clone(), job.tokenizer, job.plan);
+        let generation = match guarded(|| Ok(Generation::new(resident.model.clone(), job.tokenizer, job.plan))) {
+            Ok(generation) => generation,
+            Err(e) => {
+                tracing::warn!(code = e.code(), "an answer failed: {e}");
+                writer.fail(&e);
+                return None;
+            }
+        };
         let times = Times { asked: job.asked, started: None, first: None, latest: None };
-        let mut running = Self { generation, writer, emit_tokens: job.emit_tokens, times, over: false };
+        let mut running =
+            Self { generation, writer, emit_tokens: job.emit_tokens, times, over: false, _resident: resident.clone() };
         if nothing {
             running.finish(End { reason: FinishReason::Length, stop: None });
-            return Ok(None);
+            return None;
         }
-        Ok(Some(running))
+        Some(running)
+    }
+
+    /// Ends it before its end.
+    pub fn cancel(self) {
+        self.writer.fail(&Error::Cancelled);
     }
 
     pub fn ready(&self) -> bool {
@@ -90,12 +105,13 @@ impl Running {
             return;
         }
         if self.writer.is_cancelled() {
-            self.writer.fail(&crate::error::Error::Cancelled);
+            self.writer.fail(&Error::Cancelled);
             self.over = true;
             return;
         }
         if let Err(e) = guarded(|| work(self)) {
-            tracing::warn!(code = e.code(), "an answer failed: {e}");
+            // Whoever reads the answer tells the human.
+            tracing::error!(code = e.code(), "an answer failed: {e}");
             self.writer.fail(&e);
             self.over = true;
         }

@@ -43,7 +43,7 @@ pub fn run(args: Bench, global: &Global) -> Result<()> {
 }
 
 fn page(report: &BenchReport) -> String {
-    let head = ["CTX", "PREFILL tok/s", "TTFT ms", "DECODE tok/s", "KV", "PEAK", "HOST µs/token"];
+    let head = ["CTX", "PREFILL tok/s", "TTFT ms", "DECODE tok/s", "KV", "PEAK", "HOST µs/token", "OPS/token"];
     let mut rows = vec![head.map(String::from).to_vec()];
     rows.extend(report.rows.iter().map(|row| {
         vec![
@@ -54,6 +54,7 @@ fn page(report: &BenchReport) -> String {
             out::bytes(row.kv_bytes),
             out::bytes(row.peak_bytes),
             format!("{:.0}", row.host_us_per_token),
+            row.operations_per_token.to_string(),
         ]
     }));
     format!("{} on {}, {}, MLX {}\n{}", report.model, report.device, report.dtype, report.mlx_version, out::table(&rows))

@@ -1,6 +1,6 @@
 //! `rmlx chat`: a conversation, at a terminal or line by line through a pipe.
 
-use std::fs;
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::answer::{Answer, follow, follow_load};
 use crate::args::Global;
 use crate::failure::{Failure, Result};
+use crate::files;
 use crate::line::{Line, Lines};
 use crate::out;
 use crate::signals::{INTERRUPT, Signals, or_exit};
@@ -170,12 +171,12 @@ impl Session<'_> {
 
 fn save(path: &Path, model: &str, messages: &[Message]) -> Result<()> {
     let page = json!({ "model": model, "messages": out::json(messages)? });
-    fs::write(path, format!("{page:#}\n")).map_err(|e| Error::io(path, e).into())
+    files::write(path, |file| writeln!(file, "{page:#}"))
 }
 
 /// The system message, if the conversation begins with one, and the others.
 fn load(path: &Path) -> Result<(Option<String>, Vec<Message>)> {
-    let text = fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
+    let text = files::text(File::open(path).map_err(|e| Error::io(path, e))?, path)?;
     let mut page: Value = serde_json::from_str(&text).map_err(|e| Error::bad_file(path, e))?;
     let messages = page.get_mut("messages").map(Value::take).ok_or_else(|| Error::bad_file(path, "no conversation"))?;
     let mut messages: Vec<Message> = serde_json::from_value(messages).map_err(|e| Error::bad_file(path, e))?;
@@ -185,6 +186,8 @@ fn load(path: &Path) -> Result<(Option<String>, Vec<Message>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,7 +1,7 @@
 //! Where `chat` gets its lines: an editor with a history at a terminal, else plain standard input.
 
 use std::fs::DirBuilder;
-use std::io::{self, BufRead};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
@@ -12,6 +12,7 @@ use rustyline::history::FileHistory;
 use rustyline::{Config, Editor};
 
 use crate::failure::Result;
+use crate::files;
 use crate::out;
 use crate::signals::Signals;
 
@@ -44,9 +45,8 @@ impl Lines {
     pub fn next(&mut self) -> Result<Line> {
         match self {
             Self::Pipe => {
-                let mut line = String::new();
-                let read = io::stdin().lock().read_line(&mut line).map_err(|e| Error::io("standard input", e))?;
-                Ok(if read == 0 { Line::End } else { Line::Text(line.trim_end_matches(['\r', '\n']).to_owned()) })
+                let line = files::line(io::stdin().lock(), "standard input")?;
+                Ok(if line.is_empty() { Line::End } else { Line::Text(line.trim_end_matches(['\r', '\n']).to_owned()) })
             }
             Self::Terminal { editor, history } => {
                 let mut interrupted = false;
@@ -61,6 +61,10 @@ impl Lines {
                         Err(ReadlineError::Interrupted) => {
                             interrupted = true;
                             out::complain("(Ctrl-C again, or Ctrl-D, ends the chat)");
+                        }
+                        // A byte from a paste or a terminal of another encoding is no reason to lose the conversation.
+                        Err(ReadlineError::Io(e)) if e.kind() == ErrorKind::InvalidData => {
+                            out::complain("(that line is not UTF-8: type it again)");
                         }
                         Err(e) => return Err(lost(e)),
                     }

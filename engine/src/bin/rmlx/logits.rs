@@ -1,17 +1,16 @@
 //! `rmlx logits`: the model's raw output, to compare with another program's.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rmlx_engine::api;
 use rmlx_engine::engine::Engine;
-use rmlx_engine::error::Error;
 use serde_json::json;
 
 use crate::args::Global;
 use crate::failure::Result;
+use crate::files;
 use crate::out;
 use crate::progress::Spinner;
 use crate::prompt::PromptArgs;
@@ -29,34 +28,22 @@ pub struct Logits {
 }
 
 pub fn run(args: Logits, global: &Global) -> Result<()> {
+    files::check_writable(&args.out)?;
     let prompt = args.prompt.read()?;
     let engine = Engine::start(global.options())?;
     let spinner = Spinner::new("computing logits");
     let logits = engine.logits(&args.model, prompt)?;
-    write(&args.out, &logits).map_err(|e| Error::io(&args.out, e))?;
+    write(&args.out, &logits)?;
     drop(spinner);
     out::complain(&format!("{}: [{}, {}]", args.out.display(), logits.tokens.len(), logits.vocab));
     Ok(())
 }
 
-/// Beside the target first, so that a half-written file never bears its name.
-fn write(path: &Path, logits: &api::Logits) -> io::Result<()> {
-    let mut half = path.as_os_str().to_owned();
-    half.push(".part");
-    let half = PathBuf::from(half);
-    let written = File::create(&half).and_then(|file| {
-        let mut file = BufWriter::new(file);
-        encode(&mut file, logits)?;
-        file.into_inner()?.sync_all()
-    });
-    let done = written.and_then(|()| fs::rename(&half, path));
-    if done.is_err() {
-        let _ = fs::remove_file(&half);
-    }
-    done
+fn write(path: &Path, logits: &api::Logits) -> Result<()> {
+    files::write(path, |file| encode(file, logits))
 }
 
-fn encode(file: &mut impl Write, logits: &api::Logits) -> io::Result<()> {
+fn encode(file: &mut dyn Write, logits: &api::Logits) -> io::Result<()> {
     let shape = [logits.tokens.len(), logits.vocab];
     let header = json!({ "logits": { "dtype": "F32", "shape": shape, "data_offsets": [0, logits.data.len() * 4] } });
     let mut header = header.to_string();
@@ -72,6 +59,8 @@ fn encode(file: &mut impl Write, logits: &api::Logits) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use safetensors::{Dtype, SafeTensors};
 
     use super::*;
@@ -89,7 +78,5 @@ mod tests {
         assert_eq!((tensor.dtype(), tensor.shape()), (Dtype::F32, &[2, 3][..]));
         let data: Vec<f32> = tensor.data().chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
         assert_eq!(data, logits.data);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no half file stays");
-        assert!(write(&folder.path().join("no/folder"), &logits).is_err());
     }
 }

@@ -6,6 +6,7 @@ mod bench;
 mod chat;
 mod doctor;
 mod failure;
+mod files;
 mod import;
 mod info;
 mod line;

@@ -30,9 +30,14 @@ pub fn json(value: impl serde::Serialize) -> Result<Value> {
     serde_json::to_value(value).map_err(|e| Error::Internal(e.to_string()).into())
 }
 
-/// To the human; there is nobody to tell when that fails.
+/// To the human; there is nobody to tell when that fails. Messages quote names and files, which may hold anything, so control
+/// characters are shown and not obeyed.
 pub fn complain(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", shown(text, &['\n', '\t']));
+}
+
+fn shown(text: &str, kept: &[char]) -> String {
+    text.replace(|c: char| c.is_control() && !kept.contains(&c), "\u{fffd}")
 }
 
 pub fn bytes(count: u64) -> String {
@@ -50,17 +55,19 @@ pub fn count(number: u64) -> String {
     }
 }
 
-/// Columns as wide as their widest cell; the last is not padded.
+/// Columns as wide as their widest cell; the last is not padded. Names of folders may hold anything, so control characters are
+/// shown and not obeyed.
 pub fn table(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| shown(cell, &[])).collect()).collect();
     let mut widths: Vec<usize> = Vec::new();
-    for row in rows {
+    for row in &rows {
         widths.resize(widths.len().max(row.len()), 0);
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
@@ -77,6 +84,7 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(String::from).to_vec();
         let rows = [row(["name", "size", "folder"]), row(["é", "1.5 GiB", ""])];
         assert_eq!(table(&rows), "name  size     folder\né     1.5 GiB\n");
+        assert_eq!(table(&[row(["a\nb", "\u{1b}[31m", "x"])]), "a\u{fffd}b  \u{fffd}[31m  x\n");
         assert_eq!((count(999).as_str(), count(134_515_008).as_str(), count(8_030_000_000).as_str()), ("999", "134.5M", "8.03B"));
     }
 }

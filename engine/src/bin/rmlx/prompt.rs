@@ -1,7 +1,7 @@
 //! The forms of a prompt that `run` and `logits` share.
 
-use std::fs;
-use std::io::{self, IsTerminal, Read};
+use std::fs::File;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -9,6 +9,7 @@ use rmlx_engine::api::{Message, Prompt};
 use rmlx_engine::error::Error;
 
 use crate::failure::{Failure, Result};
+use crate::files;
 
 #[derive(Debug, Args)]
 pub struct PromptArgs {
@@ -57,8 +58,7 @@ fn chat(system: Option<String>, text: String) -> Prompt {
 
 /// Without the line end that `echo` and files have.
 fn stdin() -> Result<String> {
-    let mut text = String::new();
-    io::stdin().read_to_string(&mut text).map_err(|e| Error::io("standard input", e))?;
+    let text = files::text(io::stdin().lock(), "standard input")?;
     let text = text.strip_suffix('\n').unwrap_or(&text);
     let text = text.strip_suffix('\r').unwrap_or(text);
     if text.is_empty() {
@@ -68,7 +68,7 @@ fn stdin() -> Result<String> {
 }
 
 fn file(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|e| Error::io(path, e).into())
+    files::text(File::open(path).map_err(|e| Error::io(path, e))?, path)
 }
 
 fn ids(text: &str) -> Result<Vec<u32>, String> {

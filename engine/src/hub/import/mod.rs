@@ -8,7 +8,6 @@ pub mod repack;
 pub mod tokenizer;
 mod weights;
 
-use std::fs::File;
 use std::io::BufReader;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,9 @@ use self::model::{Mapping, Model};
 use self::place::Place;
 use self::tokenizer::Rebuilt;
 use self::weights::Source;
+use super::snapshot::is_plain;
 use crate::config::{ModelConfig, printable};
+use crate::contained;
 use crate::error::{Error, Result};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +60,21 @@ pub fn default_name(path: &Path) -> String {
     }
 }
 
+/// A model's folder in the models folder. It has to be one that the name alone finds again: see [`crate::hub::find`].
+///
+/// # Errors
+/// [`Error::BadRequest`].
+pub fn named(models: &Path, name: &str) -> Result<PathBuf> {
+    let fits = is_plain(name) && !name.starts_with('.') && !name.trim().is_empty() && !name.contains(char::is_control);
+    if !fits || name == "starter" {
+        return Err(Error::BadRequest(format!(
+            "{} cannot be a model's name\n--name gives another, --out a folder anywhere",
+            printable(&format!("{name:?}"))
+        )));
+    }
+    Ok(models.join(name))
+}
+
 /// Imports a GGUF file, without loss: see [`repack`].
 ///
 /// # Errors
@@ -66,11 +82,8 @@ pub fn default_name(path: &Path) -> String {
 /// [`Error::Cancelled`], [`Error::Io`]. No half snapshot is left under the name by any of them.
 pub fn gguf(path: &Path, options: &ImportOptions, progress: Progress) -> Result<Imported> {
     let bad = |reason: String| Error::bad_file(path, printable(&reason));
-    let file = File::open(path).map_err(|e| Error::io(path, e))?;
+    let file = contained::open_regular(path)?;
     let meta = file.metadata().map_err(|e| Error::io(path, e))?;
-    if !meta.is_file() {
-        return Err(bad("not a file".into()));
-    }
     let gguf = Gguf::read(BufReader::with_capacity(1 << 20, &file), meta.len()).map_err(bad)?;
     let source = Source { path, file: &file };
     let rope_factors = match Model::rope_factors(&gguf).map_err(bad)? {

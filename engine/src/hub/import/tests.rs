@@ -584,7 +584,10 @@ fn tokenizer_variants() {
 
 /// The starter model's file, where set-up has brought it.
 fn starter() -> Option<PathBuf> {
-    let path = PathBuf::from(std::env::var_os("HOME")?).join(".cache/rmlx-build/starter/SmolLM2-135M-Instruct.Q4_1.gguf");
+    let var = |key| std::env::var_os(key).map(PathBuf::from);
+    let caches = || var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache")));
+    let cache = var("RMLX_BUILD_CACHE").or_else(|| Some(caches()?.join("rmlx-build")))?;
+    let path = cache.join("starter/SmolLM2-135M-Instruct.Q4_1.gguf");
     path.is_file().then_some(path)
 }
 

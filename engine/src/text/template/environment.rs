@@ -25,6 +25,9 @@ pub fn new() -> Environment<'static> {
     });
     env.set_unknown_method_callback(methods::call);
     env.remove_global("debug");
+    // Not Jinja2's, and what they make doubles with each use.
+    env.remove_filter("zip");
+    env.remove_filter("chain");
     env.add_function("raise_exception", |message: &Value| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, "raised").with_source(Raised(message.to_string())))
     });
@@ -61,7 +64,8 @@ pub fn new() -> Environment<'static> {
     env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     // Python's strings and dicts have a length and items, so Jinja2 counts them.
     env.add_test("sequence", |value: &Value| {
-        value.is_undefined() || matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
+        let list = value.kind() == ValueKind::Iterable && value.len().is_some();
+        list || value.is_undefined() || matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
     });
     env
 }

@@ -56,9 +56,7 @@ fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Optio
             let limit = usize::try_from(limit).unwrap_or(usize::MAX);
             let parts = match separator.as_str() {
                 Some("") => return Err(invalid("empty separator")),
-                Some(separator) if name == "split" => {
-                    split(text, |rest| rest.find(separator).map(|i| (i, i + separator.len())), limit)
-                }
+                Some(separator) if name == "split" => text.splitn(limit.saturating_add(1), separator).collect(),
                 Some(separator) => rsplit(text, separator, limit),
                 None if name == "split" => split_spaces(text, limit),
                 // Splitting from the right at spaces, with a limit, is not seen in templates.
@@ -151,6 +149,8 @@ fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Optio
                 _ => format!("{padding}{text}"),
             })
         }
+        // A width is made before it is paid for.
+        "format" if has_wide_field(text) => return Err(invalid("a format with a field that is too wide")),
         "casefold" => Value::from(text.to_lowercase()),
         "swapcase" => {
             let swap = |c: char| match c.is_uppercase() {
@@ -162,6 +162,13 @@ fn string(state: &State, text: &str, name: &str, args: &[Value]) -> Result<Optio
         "isdecimal" => Value::from(!text.is_empty() && text.chars().all(|c| c.is_ascii_digit())),
         _ => return Ok(None),
     }))
+}
+
+/// Whether a format has a width of five digits, or one that comes from its arguments.
+fn has_wide_field(format: &str) -> bool {
+    let digits = format.as_bytes().windows(5).any(|w| w.iter().all(u8::is_ascii_digit));
+    let inner = format.split('{').skip(1).any(|field| field.contains(':') && !field.contains('}'));
+    digits || inner
 }
 
 fn invalid(reason: &'static str) -> Error {
@@ -186,20 +193,6 @@ fn part(text: &str, start: Option<i64>, end: Option<i64>) -> (usize, &str) {
 /// `str.isspace` of one character: Unicode's White_Space and the four separators that only Python counts.
 fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
-}
-
-/// Cuts `text` at most `limit` times at what `find` reports: the bytes of the next separator.
-fn split<'a>(text: &'a str, find: impl Fn(&str) -> Option<(usize, usize)>, limit: usize) -> Vec<&'a str> {
-    let mut parts = Vec::new();
-    let mut rest = text;
-    while parts.len() < limit
-        && let Some((start, end)) = find(rest)
-    {
-        parts.push(&rest[..start]);
-        rest = &rest[end..];
-    }
-    parts.push(rest);
-    parts
 }
 
 fn rsplit<'a>(text: &'a str, separator: &str, limit: usize) -> Vec<&'a str> {

@@ -20,13 +20,10 @@ pub fn tojson(state: &State, value: &Value, positional: Rest<Value>, kwargs: Kwa
         Ok(value.filter(|v| !v.is_none() && !v.is_undefined()))
     };
     let ensure_ascii = argument(0, "ensure_ascii")?.is_some_and(|v| v.is_true());
-    let indent = match argument(1, "indent")? {
-        None => None,
-        Some(v) => Some(match v.as_str() {
-            Some(text) => text.to_string(),
-            None => " ".repeat(v.as_i64().unwrap_or(0).clamp(0, 64) as usize),
-        }),
-    };
+    let indent = argument(1, "indent")?.map(|v| match v.as_str() {
+        Some(text) => text.to_string(),
+        None => " ".repeat(v.as_i64().unwrap_or(0).clamp(0, 64) as usize),
+    });
     let separators = match argument(2, "separators")? {
         None if indent.is_some() => (",".to_string(), ": ".to_string()),
         None => (", ".to_string(), ": ".to_string()),

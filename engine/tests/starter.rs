@@ -1,0 +1,81 @@
+//! The starter model, a trained one: imported from the GGUF that set-up brings, it gives what the reference implementation gives.
+
+mod support;
+
+use std::env;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use rmlx_engine::api::{FinishReason, Message, Prompt, Request};
+use rmlx_engine::hub::import;
+use support::*;
+
+/// Where set-up puts the file. The same rule as in scripts/lib.sh.
+fn gguf() -> PathBuf {
+    let var = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let home = || var("HOME").expect("HOME is set");
+    let cache = var("RMLX_BUILD_CACHE").unwrap_or_else(|| {
+        if cfg!(target_os = "macos") {
+            home().join("Library/Caches/rmlx-build")
+        } else {
+            var("XDG_CACHE_HOME").unwrap_or_else(|| home().join(".cache")).join("rmlx-build")
+        }
+    });
+    let file = cache.join("starter/SmolLM2-135M-Instruct.Q4_1.gguf");
+    assert!(file.is_file(), "the starter model is not at {}: `scripts/setup test` brings it", file.display());
+    file
+}
+
+/// The mean negative log-likelihood of each token but the first.
+fn mean_nll(logits: &rmlx_engine::api::Logits) -> f64 {
+    let nll = |(row, &next): (&[f32], &u32)| {
+        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = row.iter().map(|&x| f64::from(x - max).exp()).sum();
+        sum.ln() - f64::from(row[next as usize] - max)
+    };
+    let all: Vec<f64> = logits.data.chunks_exact(logits.vocab).zip(&logits.tokens[1..]).map(nll).collect();
+    all.iter().sum::<f64>() / all.len() as f64
+}
+
+#[test]
+fn the_starter_model_gives_the_references_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = import::ImportOptions { out: folder.path().join("starter"), force: false };
+    let mut last = (0, 0);
+    let mut progress = |done, total| {
+        last = (done, total);
+        ControlFlow::Continue(())
+    };
+    let imported = import::gguf(&gguf(), &options, &mut progress).unwrap();
+    assert!(last.0 == last.1 && last.1 > 80_000_000, "{last:?}");
+    let model = imported.folder.to_str().unwrap();
+
+    let expected = json(&fixtures().join("smollm2/expected.json"));
+    let text = std::fs::read_to_string(fixtures().join("smollm2/text.txt")).unwrap();
+    let engine = engine(None);
+
+    // A text: the ids exactly; its likelihood as near as weights in four bits are to the same rounded to bf16.
+    let logits = engine.logits(model, Prompt::Text(text)).unwrap();
+    assert_eq!(logits.tokens, ids(&expected["ids"]));
+    let (nll, reference) = (mean_nll(&logits), expected["mean_nll"].as_f64().unwrap());
+    println!("mean NLL {nll:.4}, the reference has {reference:.4}");
+    assert!((nll / reference - 1.0).abs() < 0.005, "the mean NLL is {nll}, the reference's {reference}");
+
+    // A question, through the template.
+    let question = expected["question"].as_str().unwrap();
+    let chat = || Prompt::Chat { messages: vec![Message::new("user", question)], variables: Default::default() };
+    let asked = |prompt| Request { prompt, max_tokens: Some(50), ..request(vec![]) };
+    let answer = Answer::read(engine.generate(model, asked(chat())).unwrap());
+    assert_eq!(answer.ids, ids(&expected["greedy_ids"]));
+    assert_eq!(answer.text, expected["greedy_text"].as_str().unwrap());
+    assert_eq!(answer.finished().reason, FinishReason::Stop);
+    assert_eq!(answer.finished().usage.prompt_tokens, ids(&expected["chat_ids"]).len());
+    assert_eq!(engine.logits(model, chat()).unwrap().tokens, ids(&expected["chat_ids"]));
+    let rendered = Prompt::Text(expected["chat_prompt"].as_str().unwrap().into());
+    assert_eq!(engine.logits(model, rendered).unwrap().tokens, ids(&expected["chat_ids"]));
+
+    let info = engine.info(model).unwrap();
+    assert_eq!((info.architecture.as_str(), info.layers, info.vocab, info.has_chat_template), ("llama", 30, 49152, true));
+    assert!((134_000_000..135_000_000).contains(&info.parameters), "{}", info.parameters);
+    assert!(info.quantization.is_some_and(|q| q.mode == "affine" && q.bits == 4 && q.group_size == 32));
+}
