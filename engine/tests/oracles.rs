@@ -73,7 +73,7 @@ fn sizes_that_the_weights_do_not_have_are_refused() {
         ("intermediate_size", json!(1048576)),
         ("num_attention_heads", json!(1024)),
         ("head_dim", json!(1024)),
-        ("head_dim", json!(1)),
+        ("head_dim", json!(2)),
         ("num_hidden_layers", json!(2)),
     ] {
         let folder = tempfile::tempdir().unwrap();
