@@ -85,6 +85,7 @@ def main():
     p.add_argument("--runs", type=int, default=1)
     p.add_argument("--chunk", type=int, default=2048)
     p.add_argument("--ids", type=int)
+    p.add_argument("--judge", type=Path, help="a JSON list of ids that followed the first context: how far each is below the best")
     p.add_argument("--cpu", action="store_true", help="on the CPU, in f32")
     p.add_argument("--bandwidth", action="store_true", help="measure a large copy instead: bytes read and written per second")
     a = p.parse_args()
@@ -96,6 +97,13 @@ def main():
         return
     model, vocabulary = load(a.folder, a.cpu)
     contexts = [int(c) for c in a.ctx.split(",")]
+    if a.judge:
+        ours = json.loads(a.judge.read_text())
+        tokens = mx.concatenate([prompt(contexts[0], vocabulary), mx.array(ours)])[None]
+        logits = model(tokens)[0, contexts[0] - 1:-1].astype(mx.float32)
+        gaps = logits.max(axis=-1) - mx.take_along_axis(logits, mx.array(ours)[:, None], axis=-1)[:, 0]
+        print(json.dumps(dict(gaps=gaps.tolist(), deviation=float(logits.std()))))
+        return
     if a.ids:
         print(json.dumps(dict(token_ids=once(model, prompt(contexts[0], vocabulary), a.ids, a.chunk)[1])))
         return
