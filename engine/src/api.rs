@@ -47,6 +47,7 @@ pub struct Sampling {
     pub frequency_penalty: Option<f32>,
     /// Added to the logits of these token ids.
     pub logit_bias: Vec<(u32, f32)>,
+    /// The same seed gives the same answer. `None` draws one, which the log names.
     pub seed: Option<u64>,
 }
 

@@ -80,6 +80,9 @@ impl Engine {
         let vocabulary = text.config.vocab_size;
         let mut sampling = request.sampling;
         text.defaults.fill(&mut sampling);
+        // Who names no seed wants another answer each time, and may want to know afterwards how to get it again.
+        let seed = *sampling.seed.get_or_insert_with(random_seed);
+        tracing::info!(seed, "sampling");
         let sampling = Resolved::new(&sampling, request.logprobs, vocabulary)?;
         let prompt = text.tokens(request.prompt)?;
         let limit = self.context_limit(&text.config)?;
@@ -196,6 +199,13 @@ fn check_prompt(prompt: &[u32], vocabulary: usize, limit: usize, limited: bool) 
         return Err(Error::ContextLength { prompt: prompt.len(), limit, hint: hint.into() });
     }
     Ok(())
+}
+
+/// Below 2^32, so that it survives JSON readers that know floats only.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    // Every RandomState has keys of its own, from the system's random numbers.
+    RandomState::new().hash_one(0) >> 32
 }
 
 fn wanted(model: &str) -> Result<Wanted> {

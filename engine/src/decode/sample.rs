@@ -16,7 +16,7 @@ pub const NON_FINITE: u32 = u32::MAX;
 pub const MAX_LOGPROBS: usize = 20;
 /// Temperatures below are greedy: divided by them, logits overflow.
 const LEAST_TEMPERATURE: f32 = 1e-5;
-/// The seed of a request that names none: a request is repeatable unless it asks not to be.
+/// Where nobody names a seed: what is not told to vary repeats.
 const DEFAULT_SEED: u64 = 0xA7A7;
 
 /// A request's sampling with every field settled and checked.

@@ -74,7 +74,7 @@ pub struct Global {
     #[arg(long, global = true, value_enum, value_name = "LEVEL", help_heading = ENGINE)]
     pub log: Option<Level>,
 
-    /// The same seed gives the same answer
+    /// The same seed gives the same answer; without one, answers differ
     #[arg(long, global = true, value_name = "N", help_heading = SAMPLING, hide_short_help = true)]
     seed: Option<u64>,
     /// 0 always takes the most probable token
