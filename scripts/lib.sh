@@ -125,9 +125,8 @@ debian_rust() {
 # tell them apart by time alone. When another checkout used the folder last, this one's sources count as new.
 own_target_dir() {
   local stamp=$CARGO_TARGET_DIR/.checkout
-  if [ "$(cat "$stamp" 2>/dev/null)" != "$ROOT" ]; then
-    mkdir -p "$CARGO_TARGET_DIR"
-    find "$ROOT/engine" -name '*.rs' -exec touch {} +
-    echo "$ROOT" >"$stamp"
-  fi
+  if [ "$(cat "$stamp" 2>/dev/null)" = "$ROOT" ]; then return; fi
+  if [ -e "$CARGO_TARGET_DIR" ]; then find "$ROOT/engine" -name '*.rs' -exec touch {} +; fi
+  mkdir -p "$CARGO_TARGET_DIR"
+  echo "$ROOT" >"$stamp"
 }
