@@ -38,44 +38,47 @@ impl Linear {
     }
 }
 
-/// Several projections of one input. Where they are stored alike they are one matrix: the device then reads the input once and
-/// launches one kernel instead of one each.
+/// Several projections of one input. Where they are stored alike they lie in one matrix: a decode step then launches one kernel
+/// instead of one each. With many rows the launches do not matter, but outputs of their own do: what follows can write in place.
 pub struct Fan {
     parts: Vec<Linear>,
-    /// Where each projection's outputs end, when `parts` is a single joined matrix.
-    ends: Vec<i32>,
+    /// All rows of `parts`, which are views of it, and where the outputs of each end.
+    joined: Option<(Linear, Vec<i32>)>,
 }
 
 impl Fan {
     /// `parts` are names and numbers of outputs.
     pub fn new(w: &Weights<'_>, inputs: usize, parts: &[(&str, usize)], bias: bool) -> Result<Self> {
-        let matrices: Vec<Matrix> =
-            parts.iter().map(|(name, outputs)| w.at(name).matrix(*outputs, inputs)).collect::<Result<_>>()?;
+        let mut ends = Vec::new();
+        let mut matrices = Vec::new();
         let mut biases = Vec::new();
-        if bias {
-            for (name, outputs) in parts {
-                biases.push(w.at(name).tensor("bias", &[*outputs])?);
+        for (name, outputs) in parts {
+            let w = w.at(name);
+            matrices.push(w.matrix(*outputs, inputs)?);
+            if bias {
+                biases.push(w.tensor("bias", &[*outputs])?);
             }
+            ends.push(ends.last().copied().unwrap_or(0) + *outputs as i32);
         }
-        let ends = parts
-            .iter()
-            .scan(0, |end, (_, outputs)| {
-                *end += *outputs as i32;
-                Some(*end)
-            })
-            .collect();
-        if let Some(joined) = Matrix::joined(&matrices)? {
+        let mut joined = None;
+        if let Some(all) = Matrix::joined(&matrices)? {
+            let all = w.settled_matrix(all)?;
+            for (i, (matrix, end)) in matrices.iter_mut().zip(&ends).enumerate() {
+                *matrix = all.rows(if i == 0 { 0 } else { ends[i - 1] }, *end)?;
+            }
             let bias = if bias { Some(w.settled(concatenate(&biases, 0)?)?) } else { None };
-            return Ok(Self { parts: vec![Linear { matrix: w.settled_matrix(joined)?.transposed()?, bias }], ends });
+            joined = Some((Linear { matrix: all.transposed()?, bias }, ends));
         }
         let mut biases = biases.into_iter();
         let single = |m: Matrix| Ok(Linear { matrix: m.transposed()?, bias: biases.next() });
-        Ok(Self { parts: matrices.into_iter().map(single).collect::<Result<_>>()?, ends })
+        Ok(Self { parts: matrices.into_iter().map(single).collect::<Result<_>>()?, joined })
     }
 
-    /// x [.., inputs] -> one [.., outputs] per projection.
+    /// x [.., rows, inputs] -> one [.., rows, outputs] per projection.
     pub fn forward(&self, x: &Array) -> Result<Vec<Array>> {
-        let [joined] = self.parts.as_slice() else { return self.parts.iter().map(|p| p.forward(x)).collect() };
+        let Some((joined, ends)) = self.joined.as_ref().filter(|_| x.dim(-2) == 1) else {
+            return self.parts.iter().map(|p| p.forward(x)).collect();
+        };
         let y = joined.forward(x)?;
         let mut start = 0;
         let mut split = |&end: &i32| {
@@ -83,7 +86,7 @@ impl Fan {
             start = end;
             Ok(part?)
         };
-        self.ends.iter().map(&mut split).collect()
+        ends.iter().map(&mut split).collect()
     }
 }
 
@@ -103,6 +106,18 @@ impl Matrix {
         Ok(match dense {
             Some(dense) => Some(Self::Dense(concatenate(dense, 0)?)),
             None => None,
+        })
+    }
+
+    /// A view of some rows.
+    fn rows(&self, start: i32, end: i32) -> Result<Self> {
+        let part = |a: &Array| a.slice(0, start, end);
+        Ok(match self {
+            Self::Dense(w) => Self::Dense(part(w)?),
+            Self::Packed(q, format) => {
+                let q = quant::Quantized { weight: part(&q.weight)?, scales: part(&q.scales)?, biases: part(&q.biases)? };
+                Self::Packed(q, *format)
+            }
         })
     }
 
