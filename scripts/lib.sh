@@ -4,7 +4,7 @@
 
 # ---- pins: every version and checksum of what is fetched -------------------------------------------------------------------
 
-# MLX comes from the official wheels. mlx-c's own pin is scripts/mlx-c/Cargo.lock; engine/mlx-sys/build.rs checks both versions.
+# MLX comes from the official wheels. mlx-c's own pin is scripts/mlx-c/Cargo.lock; engine/mlx-sys/build checks MLX's version.
 MLX_VERSION=0.32.2
 MLX_C_VERSION=0.7.0
 readonly MLX_VERSION MLX_C_VERSION

@@ -4,12 +4,15 @@
 //! * MLX's headers and library: `MLX_ROOT`, else `<cache>/mlx/<flavour>-<version>/mlx`
 //! * mlx-c's sources: `MLX_C_ROOT`, else `<cache>/mlxc/vendor/mlx-sys-0.7.0/src/mlx-c`
 
+#[path = "build/version.rs"]
+mod version;
+
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The version that mlx-c 0.7.0 is written for. MLX's C++ ABI changes between versions.
-const MLX_VERSION: &str = "0.32.2";
+use version::MLX_VERSION;
+
 const MLX_C: &str = "mlxc/vendor/mlx-sys-0.7.0/src/mlx-c";
 
 fn main() {
@@ -18,6 +21,7 @@ fn main() {
     }
     println!("cargo:rerun-if-changed=cxx");
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=build");
     if let Err(reason) = build() {
         // A build script has no other way to show a text than to fail with it.
         eprintln!("\n{reason}\n");
@@ -105,17 +109,5 @@ fn build_cache() -> Result<PathBuf, String> {
 fn check_version(include: &Path) -> Result<(), String> {
     let header = include.join("mlx/version.h");
     let text = fs::read_to_string(&header).map_err(|e| format!("{}: {e}", header.display()))?;
-    let part = |name: &str| {
-        text.lines()
-            .find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name)?.trim().parse::<u32>().ok())
-            .map_or_else(|| "?".into(), |n| n.to_string())
-    };
-    let found = [part("MLX_VERSION_MAJOR"), part("MLX_VERSION_MINOR"), part("MLX_VERSION_PATCH")].join(".");
-    if found != MLX_VERSION {
-        return Err(format!(
-            "{} is MLX {found}; rMLX is built against MLX {MLX_VERSION}.\nRun scripts/setup, or set MLX_ROOT to that version.",
-            include.display()
-        ));
-    }
-    Ok(())
+    version::check(&text, &include.display().to_string())
 }
