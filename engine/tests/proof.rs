@@ -1,4 +1,5 @@
-//! The long tier, `make proof`: what only shows after minutes. Not part of `make test`.
+//! The long tier, `make proof`: what only shows after minutes. Not part of `make test`. Linux only: memory is read from /proc.
+#![cfg(target_os = "linux")]
 
 mod support;
 
@@ -15,7 +16,6 @@ const CLIENTS: u64 = 4;
 const SOAK: Duration = Duration::from_secs(180);
 
 /// Resident memory of this process in bytes.
-#[cfg(target_os = "linux")]
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
@@ -41,7 +41,6 @@ fn asked(seed: u64) -> Request {
 /// nothing grows.
 #[test]
 #[ignore = "minutes: make proof"]
-#[cfg(target_os = "linux")]
 fn proof_soak() {
     let engine: Engine = engine(None);
     let folder = fixtures().join("oracles/qwen3");
