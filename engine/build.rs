@@ -6,5 +6,7 @@ fn main() {
         for path in args.split(':').filter(|p| !p.is_empty()) {
             println!("cargo:rustc-link-arg=-Wl,-rpath,{path}");
         }
+        // For the app's binary: src-tauri/build.rs.
+        println!("cargo:rpaths={args}");
     }
 }

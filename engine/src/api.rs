@@ -9,6 +9,7 @@ use crate::error::Error;
 
 /// One message of a conversation. Fields that a role does not use stay empty; they reach the chat template as they are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Message {
     pub role: String,
     pub content: String,
@@ -21,7 +22,8 @@ impl Message {
 }
 
 /// What the model continues.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Prompt {
     /// Rendered through the model's chat template. `variables` are handed to it (`enable_thinking`, ...).
     Chat {
@@ -52,7 +54,7 @@ pub struct Sampling {
 }
 
 /// One answer to make.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
     pub prompt: Prompt,
     pub sampling: Sampling,
@@ -83,6 +85,7 @@ impl Request {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct TokenLogprob {
     pub id: u32,
     pub logprob: f32,
@@ -92,6 +95,7 @@ pub struct TokenLogprob {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub enum FinishReason {
     /// The model ended, or a stop text was found.
     Stop,
@@ -100,6 +104,7 @@ pub enum FinishReason {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Usage {
     pub prompt_tokens: usize,
     pub completion_tokens: usize,
@@ -107,6 +112,7 @@ pub struct Usage {
 
 /// Measured times of one answer, in milliseconds from the moment the engine took the request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Timings {
     /// Waiting for the model and for other sequences before the first chunk.
     pub queued_ms: f64,
@@ -122,6 +128,7 @@ pub struct Timings {
 
 /// The last event of an answer that did not fail.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Finished {
     pub reason: FinishReason,
     /// The stop text that ended the answer.
@@ -133,6 +140,7 @@ pub struct Finished {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct ErrorInfo {
     /// [`crate::error::Error::code`].
     pub code: String,
@@ -148,6 +156,7 @@ impl From<&Error> for ErrorInfo {
 /// What a reader of an answer (or of a load) sees, in order. `Finished` and `Failed` are last; nothing follows them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub enum Event {
     Loading {
         stage: LoadStage,
@@ -174,6 +183,7 @@ pub enum Event {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub enum LoadStage {
     /// Reading headers and configuration; no unit.
     Inspect,
@@ -227,6 +237,7 @@ pub struct Logits {
 
 /// What a snapshot's files say, without loading it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct ModelInfo {
     pub name: String,
     pub folder: PathBuf,
@@ -257,6 +268,7 @@ pub struct ModelInfo {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Quantization {
     /// `affine`.
     pub mode: String,
@@ -268,6 +280,7 @@ pub struct Quantization {
 
 /// A snapshot on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct ModelEntry {
     /// What `load` takes.
     pub name: String,
@@ -283,6 +296,7 @@ pub struct ModelEntry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub enum ModelSource {
     /// rMLX's own models folder.
     Own,
@@ -292,6 +306,7 @@ pub enum ModelSource {
 
 /// The engine at this moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
 pub struct Status {
     /// `cpu` or `gpu`: what `auto` came to.
     pub device: String,
@@ -362,3 +377,219 @@ pub enum CheckState {
     Warn,
     Fail,
 }
+
+/// What the engine is doing, for a menu-bar icon; sent on every change.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct Activity {
+    pub state: ActivityState,
+    /// The resident model.
+    pub model: Option<String>,
+    /// The model that is being loaded.
+    pub loading: Option<String>,
+    /// Answers in flight.
+    pub running: usize,
+    /// Of the last load or answer that failed (not: was cancelled), until the next one begins.
+    pub error: Option<ErrorInfo>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(rename_all = "snake_case")]
+pub enum ActivityState {
+    #[default]
+    Idle,
+    Loading,
+    Busy,
+    Error,
+}
+
+// ---- conversations ---------------------------------------------------------------------------------------------------------
+
+/// A conversation in the list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct ConversationEntry {
+    pub id: i64,
+    pub title: String,
+    /// The model that answered last.
+    pub model: Option<String>,
+    /// Milliseconds since 1970.
+    pub created_ms: i64,
+    pub updated_ms: i64,
+    /// Of a search: where the text was found.
+    pub found: Option<Found>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct Found {
+    /// `None`: in the title.
+    pub message: Option<i64>,
+    /// Text around the match. `\u{2}` and `\u{3}` stand before and after what matched.
+    pub snippet: String,
+}
+
+/// A conversation as it is read: from the first message to the newest of the branch that is selected.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct Thread {
+    pub conversation: ConversationEntry,
+    pub messages: Vec<ThreadMessage>,
+    /// The last message is an answer that is being made in this process: `follow` gives its events.
+    pub running: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct ThreadMessage {
+    pub id: i64,
+    pub role: Role,
+    pub content: String,
+    pub created_ms: i64,
+    /// The ids of all versions of this message (edited questions, retried answers) in the order of their making; its own among
+    /// them. Most messages have one.
+    pub versions: Vec<i64>,
+    /// Of an assistant's message.
+    pub answer: Option<AnswerInfo>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    User,
+    Assistant,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct AnswerInfo {
+    pub model: String,
+    pub state: AnswerState,
+    /// Of an answer that was not cut off.
+    pub finished: Option<Finished>,
+    /// Why it failed.
+    pub error: Option<ErrorInfo>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerState {
+    /// Being made, or its process ended before it did: what was saved of it stands in the message.
+    Unfinished,
+    Complete,
+    /// By the user.
+    Stopped,
+    Failed,
+}
+
+/// What to do next in a conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+pub struct Turn {
+    /// `None` begins a new one (with [`Ask::New`]).
+    pub conversation: Option<i64>,
+    pub model: String,
+    pub ask: Ask,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Ask {
+    /// A new question at the end of the selected branch.
+    New { text: String },
+    /// A new version of a question; the old one and what followed it stay, as another branch.
+    Edit { message: i64, text: String },
+    /// A new version of an answer.
+    Retry { message: i64 },
+}
+
+// ---- settings --------------------------------------------------------------------------------------------------------------
+
+/// What the user has chosen. The file holds the differences to these defaults only.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The model of a new conversation.
+    pub model: Option<String>,
+    pub theme: Theme,
+    /// Shows and hides the window, from any application; empty: none. `CmdOrCtrl+Shift+Space`, for example.
+    pub shortcut: String,
+    pub chat: ChatSettings,
+    pub endpoint: EndpointSettings,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(default, deny_unknown_fields)]
+pub struct ChatSettings {
+    /// The system message of every conversation; empty: none.
+    pub system: String,
+    /// `None`: what the model's publisher recommends.
+    pub temperature: Option<f32>,
+    /// `None`: until the model ends or the context is full.
+    pub max_tokens: Option<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(default, deny_unknown_fields)]
+pub struct EndpointSettings {
+    pub enabled: bool,
+    pub port: u16,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(rename_all = "snake_case")]
+pub enum Theme {
+    #[default]
+    System,
+    Light,
+    Dark,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            model: None,
+            theme: Theme::default(),
+            shortcut: "CmdOrCtrl+Shift+Space".into(),
+            chat: ChatSettings::default(),
+            endpoint: EndpointSettings::default(),
+        }
+    }
+}
+
+impl Default for EndpointSettings {
+    fn default() -> Self {
+        Self { enabled: false, port: 8080 }
+    }
+}
+
+// ---- the localhost endpoint ------------------------------------------------------------------------------------------------
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(ts_rs::TS))]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum EndpointState {
+    #[default]
+    Off,
+    On {
+        /// The base address without a path: `http://127.0.0.1:8080`.
+        url: String,
+    },
+    /// It was switched on and could not start.
+    Failed {
+        error: ErrorInfo,
+        /// A port that is free, when the chosen one is taken.
+        next_port: Option<u16>,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,8 @@
 //!
 //! What needs no array (names, files, templates, tokenizing) happens on the caller's thread; the rest is sent to the worker.
 
+mod conversations;
+
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use std::time::Instant;
 use time::OffsetDateTime;
 
 pub use crate::api::Options;
-use crate::api::{BenchPlan, BenchReport, Check, Logits, ModelEntry, ModelInfo, Prompt, Request, Status};
+use crate::api::{Activity, BenchPlan, BenchReport, Check, Logits, ModelEntry, ModelInfo, Prompt, Request, Status};
 use crate::config::ModelConfig;
 use crate::decode::{Plan, Resolved};
 use crate::doctor;
@@ -184,6 +186,38 @@ impl Engine {
             ))),
             Some(asked) => Ok(asked),
         }
+    }
+}
+
+/// Interface of this step; bodies to come.
+#[allow(unused_variables, clippy::todo)]
+impl Engine {
+    /// As [`Self::start`]; but where another rMLX of this user holds the claim and shares its engine, answers come from there.
+    ///
+    /// # Errors
+    /// [`Error::ClaimHeld`] when the holder cannot be used; [`Error::BadRequest`] for options that the other engine cannot honour.
+    pub fn start_or_attach(options: Options) -> Result<Self> {
+        todo!()
+    }
+
+    /// The process whose engine answers, when it is not this one.
+    pub fn attached_to(&self) -> Option<u32> {
+        todo!()
+    }
+
+    /// Takes the claim for as long as this engine lives and lets other rMLX processes of this user use it.
+    pub fn share(&self) -> Result<()> {
+        todo!()
+    }
+
+    /// What the engine is doing now.
+    pub fn activity(&self) -> Activity {
+        todo!()
+    }
+
+    /// Calls `on_change` with every change, from the engine's thread: it must be quick.
+    pub fn watch(&self, on_change: impl Fn(&Activity) + Send + Sync + 'static) {
+        todo!()
     }
 }
 

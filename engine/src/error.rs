@@ -37,6 +37,14 @@ pub enum Error {
     Cancelled,
     #[error("another rMLX (process {pid}) holds the GPU on this machine{hint}")]
     ClaimHeld { pid: String, hint: String },
+    #[error("port {port} is taken by {owner}{hint}")]
+    PortTaken { port: u16, owner: String, next: Option<u16>, hint: String },
+    /// No such conversation or message.
+    #[error("{0}")]
+    NotFound(String),
+    /// The database of conversations reported an error.
+    #[error("{}: {reason}", path.display())]
+    Store { path: PathBuf, reason: String },
     /// MLX itself reported an error.
     #[error("MLX: {0}")]
     Mlx(String),
@@ -69,6 +77,9 @@ impl Error {
             Self::NonFinite => "non_finite",
             Self::Cancelled => "cancelled",
             Self::ClaimHeld { .. } => "claim_held",
+            Self::PortTaken { .. } => "port_taken",
+            Self::NotFound(_) => "not_found",
+            Self::Store { .. } => "store",
             Self::Mlx(_) => "mlx",
             Self::Internal(_) => "internal",
         }

@@ -16,5 +16,6 @@ pub mod nn;
 pub mod paths;
 pub mod pipe;
 pub mod registry;
+pub mod server;
 pub mod text;
 pub mod worker;

@@ -1,0 +1,3 @@
+fn main() {
+    rmlx_app::run();
+}
