@@ -202,6 +202,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Most tokens of one sequence, prompt and answer together; `None`: what the model allows.
     pub max_ctx: Option<usize>,
+    /// The folder of conversations and settings; `None`: the state folder.
+    pub home: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

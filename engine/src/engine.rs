@@ -3,6 +3,7 @@
 //! What needs no array (names, files, templates, tokenizing) happens on the caller's thread; the rest is sent to the worker.
 
 mod conversations;
+mod turns;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -38,6 +39,8 @@ struct Shared {
     options: Options,
     worker: worker::Handle,
     texts: Mutex<HashMap<PathBuf, Arc<ModelText>>>,
+    /// After the worker, so that answers it ends are saved.
+    conversations: conversations::Conversations,
 }
 
 /// The part of a snapshot that turns conversations into ids and ids into text.
@@ -56,7 +59,8 @@ impl Engine {
     /// [`Error::BadRequest`] for a GPU that is not there.
     pub fn start(options: Options) -> Result<Self> {
         let worker = worker::start(options.device, options.dtype, options.threads)?;
-        Ok(Self(Arc::new(Shared { options, worker, texts: Mutex::default() })))
+        let conversations = conversations::Conversations::new(&options);
+        Ok(Self(Arc::new(Shared { options, worker, texts: Mutex::default(), conversations })))
     }
 
     fn send(&self, command: Command) -> Result<()> {

@@ -134,7 +134,7 @@ pub const SAMPLING: &str = "Choosing tokens";
 
 impl Global {
     pub fn options(&self) -> Options {
-        Options { device: self.device.into(), dtype: self.dtype.into(), threads: self.threads, max_ctx: self.max_ctx }
+        Options { device: self.device.into(), dtype: self.dtype.into(), threads: self.threads, max_ctx: self.max_ctx, home: None }
     }
 
     pub fn request(&self, prompt: api::Prompt) -> Request {
