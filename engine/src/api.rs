@@ -204,6 +204,8 @@ pub struct Options {
     pub max_ctx: Option<usize>,
     /// The folder of conversations and settings; `None`: the state folder.
     pub home: Option<PathBuf>,
+    /// Another process that holds the claim is an error, whether or not its engine could be used.
+    pub no_attach: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod arch;
+pub mod attach;
 pub mod claim;
 pub mod config;
 pub mod contained;
