@@ -3,6 +3,7 @@
 //! What needs no array (names, files, templates, tokenizing) happens on the caller's thread; the rest is sent to the worker.
 
 mod conversations;
+mod tokens;
 mod turns;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use crate::config::ModelConfig;
 use crate::decode::{Plan, Resolved};
 use crate::doctor;
 use crate::error::{Error, Result};
+pub use crate::hub::STARTER;
 use crate::hub::{self, Snapshot, import};
 use crate::paths;
 pub use crate::pipe::Reader;
@@ -31,6 +33,7 @@ use crate::pipe::pipe;
 use crate::registry;
 use crate::text::{ChatTemplate, Conversation, End, GenerationDefaults, Tokenizer, stop_ids};
 use crate::worker::{self, Command, Job, Wanted};
+pub use tokens::TokenBytes;
 
 /// The MLX that this program was compiled against.
 pub use crate::doctor::MLX_VERSION;
