@@ -1,13 +1,17 @@
-//! The claim: one process per machine owns the GPU.
+//! The claim: one process per machine owns the GPU, or is the engine that the others use.
 //!
 //! It is a lock that the kernel holds on one file, so it ends with its process, however that ends: nothing is left to clean
-//! up. The process id inside the file is there for the message only; nobody decides anything by it. The file is never
-//! removed, because a lock on a removed file would exclude nobody. It binds only programs that ask for it.
+//! up. The file is never removed, because a lock on a removed file would exclude nobody. It binds only programs that ask for it.
+//!
+//! Inside the file are the process id and, where the holder lets others use its engine, the path of its socket, a line each. Every
+//! user of the machine may write there, so neither is more than a hint: the id is for messages, the path is checked by `attach`.
 
+use std::env;
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -21,10 +25,49 @@ pub struct Claim {
     file: File,
 }
 
-/// The same for every user, and kept over a restart: not `TMPDIR`, which each user has an own one of.
-pub fn path() -> PathBuf {
-    "/var/tmp/rmlx.claim".into()
+/// The process that holds the claim, by what the file says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// `unknown` when it could not write its id.
+    pub pid: String,
+    /// Where it says that it listens. Anybody may have written it.
+    pub socket: Option<PathBuf>,
 }
+
+/// One engine's claim, which several of its parts may need: taken by the first, given back with the last. Every clone is the same.
+#[derive(Debug, Clone, Default)]
+pub struct Slot {
+    /// `None`: [`path`].
+    path: Option<PathBuf>,
+    claim: Arc<Mutex<Weak<Claim>>>,
+}
+
+impl Slot {
+    pub fn at(path: PathBuf) -> Self {
+        Self { path: Some(path), ..Self::default() }
+    }
+
+    /// # Errors
+    /// [`Error::ClaimHeld`].
+    pub fn take(&self) -> Result<Arc<Claim>> {
+        let mut held = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(claim) = held.upgrade() {
+            return Ok(claim);
+        }
+        let claim = Arc::new(Claim::take_at(&self.path.clone().unwrap_or_else(path))?);
+        *held = Arc::downgrade(&claim);
+        Ok(claim)
+    }
+}
+
+/// The same for every user, and kept over a restart: not `TMPDIR`, which each user has an own one of. `RMLX_CLAIM` names another
+/// file; all programs that share a GPU must agree on it (over the borders of containers, say).
+pub fn path() -> PathBuf {
+    env::var_os("RMLX_CLAIM").filter(|p| !p.is_empty()).map_or_else(|| "/var/tmp/rmlx.claim".into(), PathBuf::from)
+}
+
+/// What to do about a holder.
+pub const HINT: &str = "\nhint: end it, or compute beside it with --device cpu";
 
 /// [`Claim::holder`] locks for a moment to find out, so one refusal is no proof yet.
 const ATTEMPTS: usize = 10;
@@ -43,9 +86,9 @@ impl Claim {
             let file = open(path)?;
             match file.try_lock() {
                 Ok(()) if is_at(&file, path) => {
-                    let mut claim = Self { file };
+                    let claim = Self { file };
                     // Fails on another user's file that we may only read. Then the message names no process.
-                    let _ = claim.write_pid();
+                    let _ = claim.announce(None);
                     return Ok(claim);
                 }
                 // Somebody removed the file between our opening and locking it.
@@ -54,31 +97,33 @@ impl Claim {
                 Err(TryLockError::Error(e)) => return Err(Error::io(path, e)),
             }
         }
-        let pid = open(path).ok().and_then(read_pid).unwrap_or_else(|| "unknown".into());
-        Err(Error::ClaimHeld { pid, hint: "\nhint: end it, or run on the CPU".into() })
+        let pid = open(path).map_or_else(|_| UNKNOWN.into(), |file| read_holder(file).pid);
+        Err(Error::ClaimHeld { pid, hint: HINT.into() })
     }
 
-    /// The process that holds the claim now (`unknown` when it could not write its id), without taking it.
-    pub fn holder() -> Result<Option<String>> {
+    /// Who holds the claim now, without taking it.
+    pub fn holder() -> Result<Option<Holder>> {
         Self::holder_at(&path())
     }
 
-    pub fn holder_at(path: &Path) -> Result<Option<String>> {
+    pub fn holder_at(path: &Path) -> Result<Option<Holder>> {
         if !path.try_exists().map_err(|e| Error::io(path, e))? {
             return Ok(None);
         }
         let file = open(path)?;
         match file.try_lock_shared() {
             Ok(()) => Ok(None),
-            Err(TryLockError::WouldBlock) => Ok(Some(read_pid(file).unwrap_or_else(|| "unknown".into()))),
+            Err(TryLockError::WouldBlock) => Ok(Some(read_holder(file))),
             Err(TryLockError::Error(e)) => Err(Error::io(path, e)),
         }
     }
 
-    fn write_pid(&mut self) -> io::Result<()> {
+    /// Writes this process's id, and where others can use its engine.
+    pub fn announce(&self, socket: Option<&Path>) -> io::Result<()> {
+        let socket = socket.map_or_else(String::new, |s| format!("{}\n", s.display()));
+        let text = format!("{}\n{socket}", std::process::id());
         self.file.set_len(0)?;
-        self.file.rewind()?;
-        writeln!(self.file, "{}", std::process::id())
+        self.file.write_all_at(text.as_bytes(), 0)
     }
 }
 
@@ -142,18 +187,21 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Digits only: anybody may have written the file, and this ends up on a terminal.
-fn read_pid(mut file: File) -> Option<String> {
-    file.rewind().ok()?;
-    let mut text = String::new();
-    file.take(16).read_to_string(&mut text).ok()?;
-    let pid = text.trim();
-    (!pid.is_empty() && pid.len() <= 10 && pid.bytes().all(|b| b.is_ascii_digit())).then(|| pid.to_owned())
+const UNKNOWN: &str = "unknown";
+
+/// Anybody may have written the file, and this ends up on a terminal: digits only, and a path without anything odd.
+fn read_holder(mut file: File) -> Holder {
+    let mut text = Vec::new();
+    let _ = file.rewind().and_then(|()| file.take(1024).read_to_end(&mut text));
+    let text = String::from_utf8_lossy(&text);
+    let mut lines = text.lines();
+    let pid = lines.next().map(str::trim).filter(|p| !p.is_empty() && p.len() <= 10 && p.bytes().all(|b| b.is_ascii_digit()));
+    let socket = lines.next().filter(|s| s.starts_with('/') && !s.contains(|c: char| c.is_control() || c == '\u{fffd}'));
+    Holder { pid: pid.unwrap_or(UNKNOWN).into(), socket: socket.map(PathBuf::from) }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::env;
     use std::fs;
     use std::io::{BufRead, BufReader};
     use std::os::unix::fs::symlink;
@@ -169,6 +217,10 @@ mod tests {
         let folder = tempdir().unwrap();
         let path = folder.path().join("claim");
         (folder, path)
+    }
+
+    fn holder(path: &Path) -> Option<String> {
+        Claim::holder_at(path).unwrap().map(|h| h.pid)
     }
 
     fn pid_of(result: Result<Claim>) -> String {
@@ -209,14 +261,14 @@ mod tests {
     #[test]
     fn one_holder_at_a_time() {
         let (_folder, path) = lock_file();
-        assert_eq!(Claim::holder_at(&path).unwrap(), None);
+        assert_eq!(holder(&path), None);
         assert!(!path.exists(), "looking creates nothing");
         let claim = Claim::take_at(&path).unwrap();
         let own = std::process::id().to_string();
         assert_eq!(pid_of(Claim::take_at(&path)), own);
-        assert_eq!(Claim::holder_at(&path).unwrap(), Some(own));
+        assert_eq!(holder(&path), Some(own));
         drop(claim);
-        assert_eq!(Claim::holder_at(&path).unwrap(), None);
+        assert_eq!(holder(&path), None);
         drop(Claim::take_at(&path).unwrap());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o666);
     }
@@ -226,7 +278,7 @@ mod tests {
         let (_folder, path) = lock_file();
         let mut child = holding_child(&path);
         assert_eq!(pid_of(Claim::take_at(&path)), child.id().to_string());
-        assert_eq!(Claim::holder_at(&path).unwrap(), Some(child.id().to_string()));
+        assert_eq!(holder(&path), Some(child.id().to_string()));
         drop(child.stdin.take());
         child.wait().unwrap();
         drop(Claim::take_at(&path).unwrap());
@@ -239,9 +291,9 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_ne!(fs::read_to_string(&path).unwrap(), "", "the dead process left its id behind");
-        assert_eq!(Claim::holder_at(&path).unwrap(), None);
+        assert_eq!(holder(&path), None);
         let claim = Claim::take_at(&path).unwrap();
-        assert_eq!(Claim::holder_at(&path).unwrap(), Some(std::process::id().to_string()));
+        assert_eq!(holder(&path), Some(std::process::id().to_string()));
         drop(claim);
     }
 
@@ -284,7 +336,7 @@ mod tests {
         fs::write(&path, "\x1b[31m666").unwrap();
         let file = File::open(&path).unwrap();
         file.lock().unwrap();
-        assert_eq!(Claim::holder_at(&path).unwrap(), Some("unknown".into()));
+        assert_eq!(holder(&path), Some("unknown".into()));
         assert_eq!(pid_of(Claim::take_at(&path)), "unknown");
     }
 

@@ -65,7 +65,8 @@ fn claim(device: mlx::Device) -> Check {
     }
     match Claim::holder() {
         Ok(None) => check("GPU claim", CheckState::Ok, "free", None),
-        Ok(Some(pid)) => {
+        Ok(Some(holder)) => {
+            let pid = holder.pid;
             check("GPU claim", CheckState::Warn, format!("process {pid} holds it"), Some("end that process, or use --device cpu"))
         }
         Err(e) => check("GPU claim", CheckState::Fail, e.to_string(), None),

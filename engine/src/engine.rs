@@ -3,22 +3,29 @@
 //! What needs no array (names, files, templates, tokenizing) happens on the caller's thread; the rest is sent to the worker.
 
 mod conversations;
+mod tokens;
+mod turns;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use time::OffsetDateTime;
 
 pub use crate::api::Options;
-use crate::api::{Activity, BenchPlan, BenchReport, Check, Logits, ModelEntry, ModelInfo, Prompt, Request, Status};
+use crate::api::{
+    Activity, BenchPlan, BenchReport, Check, Device, Dtype, Logits, ModelEntry, ModelInfo, Prompt, Request, Status,
+};
+use crate::attach::{self, Answered, Ask, Client, Found, Host};
+use crate::claim;
 use crate::config::ModelConfig;
 use crate::decode::{Plan, Resolved};
 use crate::doctor;
 use crate::error::{Error, Result};
+pub use crate::hub::STARTER;
 use crate::hub::{self, Snapshot, import};
 use crate::paths;
 pub use crate::pipe::Reader;
@@ -26,6 +33,7 @@ use crate::pipe::pipe;
 use crate::registry;
 use crate::text::{ChatTemplate, Conversation, End, GenerationDefaults, Tokenizer, stop_ids};
 use crate::worker::{self, Command, Job, Wanted};
+pub use tokens::TokenBytes;
 
 /// The MLX that this program was compiled against.
 pub use crate::doctor::MLX_VERSION;
@@ -36,8 +44,18 @@ pub struct Engine(Arc<Shared>);
 
 struct Shared {
     options: Options,
-    worker: worker::Handle,
+    backend: Backend,
+    /// While it is shared. After the worker, whose last words its clients still get.
+    host: Mutex<Option<Host>>,
     texts: Mutex<HashMap<PathBuf, Arc<ModelText>>>,
+    /// After the worker, so that answers it ends are saved.
+    conversations: conversations::Conversations,
+}
+
+/// Where answers are made.
+enum Backend {
+    Own { worker: worker::Handle, claim: claim::Slot },
+    Attached(Client),
 }
 
 /// The part of a snapshot that turns conversations into ids and ids into text.
@@ -55,17 +73,35 @@ impl Engine {
     /// # Errors
     /// [`Error::BadRequest`] for a GPU that is not there.
     pub fn start(options: Options) -> Result<Self> {
-        let worker = worker::start(options.device, options.dtype, options.threads)?;
-        Ok(Self(Arc::new(Shared { options, worker, texts: Mutex::default() })))
+        let claim = claim::Slot::default();
+        let worker = worker::start(options.device, options.dtype, options.threads, claim.clone())?;
+        Ok(Self::with(options, Backend::Own { worker, claim }))
+    }
+
+    fn with(options: Options, backend: Backend) -> Self {
+        let conversations = conversations::Conversations::new(&options);
+        Self(Arc::new(Shared { options, backend, host: Mutex::default(), texts: Mutex::default(), conversations }))
     }
 
     fn send(&self, command: Command) -> Result<()> {
-        self.0.worker.send(command)
+        match &self.0.backend {
+            Backend::Own { worker, .. } => worker.send(command),
+            Backend::Attached(client) => Err(Error::BadRequest(format!(
+                "the engine of process {} answers here, and it does this for its own process only",
+                client.pid()
+            ))),
+        }
     }
 
     /// Resolves the name and loads: `Loading` events, then `Loaded` or `Failed`. Dropping the reader cancels the load.
     pub fn load(&self, model: &str) -> Result<Reader> {
-        let wanted = wanted(model)?;
+        match &self.0.backend {
+            Backend::Own { .. } => self.load_here(wanted(model)?),
+            Backend::Attached(client) => client.load(elsewhere(model)?),
+        }
+    }
+
+    fn load_here(&self, wanted: Wanted) -> Result<Reader> {
         let (writer, reader) = pipe();
         self.send(Command::Load(wanted, writer))?;
         Ok(reader)
@@ -76,8 +112,14 @@ impl Engine {
     /// # Errors
     /// What is wrong with the request itself: unknown model, prompt over the context, settings out of range.
     pub fn generate(&self, model: &str, request: Request) -> Result<Reader> {
+        match &self.0.backend {
+            Backend::Own { .. } => self.generate_here(wanted(model)?, request),
+            Backend::Attached(client) => client.generate(elsewhere(model)?, request),
+        }
+    }
+
+    fn generate_here(&self, wanted: Wanted, request: Request) -> Result<Reader> {
         let asked = Instant::now();
-        let wanted = wanted(model)?;
         let text = self.text(&wanted.snapshot)?;
         let vocabulary = text.config.vocab_size;
         let mut sampling = request.sampling;
@@ -142,9 +184,14 @@ impl Engine {
     }
 
     pub fn status(&self) -> Status {
-        let (reply, answer) = mpsc::channel();
-        let asked = self.send(Command::Status(reply)).and_then(|()| worker::answer(&answer));
-        asked.unwrap_or_else(|_| Status { device: self.0.worker.device().into(), ..Status::default() })
+        let (asked, device) = match &self.0.backend {
+            Backend::Own { worker, .. } => {
+                let (reply, answer) = mpsc::channel();
+                (worker.send(Command::Status(reply)).and_then(|()| worker::answer(&answer)), worker.device())
+            }
+            Backend::Attached(client) => (client.status(), client.device()),
+        };
+        asked.unwrap_or_else(|_| Status { device: device.into(), ..Status::default() })
     }
 
     pub fn bench(&self, model: &str, plan: BenchPlan) -> Result<BenchReport> {
@@ -189,35 +236,114 @@ impl Engine {
     }
 }
 
-/// Interface of this step; bodies to come.
-#[allow(unused_variables, clippy::todo)]
+/// One engine for several processes.
 impl Engine {
-    /// As [`Self::start`]; but where another rMLX of this user holds the claim and shares its engine, answers come from there.
+    /// As [`Self::start`]; but where another rMLX of this user holds the claim and shares its engine, answers come from there. With
+    /// [`Device::Cpu`] nobody is asked: computing there stands in nobody's way.
     ///
     /// # Errors
-    /// [`Error::ClaimHeld`] when the holder cannot be used; [`Error::BadRequest`] for options that the other engine cannot honour.
+    /// [`Error::ClaimHeld`] when there is a GPU and its holder cannot be used, or with [`Options::no_attach`] when there is a holder;
+    /// [`Error::BadRequest`] for options that the other engine cannot honour.
     pub fn start_or_attach(options: Options) -> Result<Self> {
-        todo!()
+        if options.device == Device::Cpu {
+            return Self::start(options);
+        }
+        let (pid, why) = match attach::find()? {
+            Found::Nobody => return Self::start(options),
+            Found::Engine(client) if !options.no_attach => {
+                check_attached(&options, &client)?;
+                tracing::info!(pid = client.pid(), "attached");
+                return Ok(Self::with(options, Backend::Attached(client)));
+            }
+            Found::Engine(client) => (client.pid().to_string(), None),
+            Found::Closed { pid, why } => (pid, why),
+        };
+        let gpu = options.device == Device::Gpu || mlx::gpu_available();
+        if gpu || options.no_attach {
+            let why = why.map_or_else(String::new, |why| format!("\nit cannot be used: {why}"));
+            return Err(Error::ClaimHeld { pid, hint: format!("{why}{}", claim::HINT) });
+        }
+        if let Some(why) = why {
+            tracing::warn!("computing here, since the engine of process {pid} cannot be used: {why}");
+        }
+        Self::start(options)
     }
 
     /// The process whose engine answers, when it is not this one.
     pub fn attached_to(&self) -> Option<u32> {
-        todo!()
+        match &self.0.backend {
+            Backend::Own { .. } => None,
+            Backend::Attached(client) => Some(client.pid()),
+        }
     }
 
-    /// Takes the claim for as long as this engine lives and lets other rMLX processes of this user use it.
+    /// Takes the claim, on any device, for as long as this engine lives and lets other rMLX processes of this user use it. Calling it
+    /// again changes nothing, or tries again when it failed before.
+    ///
+    /// # Errors
+    /// [`Error::ClaimHeld`] while another process holds the claim.
     pub fn share(&self) -> Result<()> {
-        todo!()
+        let Backend::Own { worker, claim } = &self.0.backend else {
+            return Err(Error::BadRequest("this engine is another process's, which shares it already".into()));
+        };
+        let mut host = self.0.host.lock().unwrap_or_else(PoisonError::into_inner);
+        if host.is_none() {
+            let engine = Arc::downgrade(&self.0);
+            *host = Some(Host::start(claim, worker.device(), move |ask| answer(&engine, ask))?);
+        }
+        Ok(())
     }
 
-    /// What the engine is doing now.
+    /// What the engine is doing now. Of an engine that is attached to another process's: nothing.
     pub fn activity(&self) -> Activity {
-        todo!()
+        match &self.0.backend {
+            Backend::Own { worker, .. } => worker.activity(),
+            Backend::Attached(_) => Activity::default(),
+        }
     }
 
-    /// Calls `on_change` with every change, from the engine's thread: it must be quick.
+    /// Calls `on_change` with every change from now on, for as long as the engine lives, from the engine's thread: it must be quick,
+    /// since all answers wait for it. One that panics is not called again. It must not own the engine, which would then never end.
     pub fn watch(&self, on_change: impl Fn(&Activity) + Send + Sync + 'static) {
-        todo!()
+        if let Backend::Own { worker, .. } = &self.0.backend {
+            worker.watch(on_change);
+        }
+    }
+}
+
+/// Answers another process.
+fn answer(engine: &Weak<Shared>, ask: Ask) -> Result<Answered> {
+    // Not kept over the answer: it is for its owner to end it.
+    let engine = Engine(engine.upgrade().ok_or(Error::Cancelled)?);
+    let here = |model: attach::Model| {
+        if model.folder.is_absolute() {
+            open(model.name, &model.folder)
+        } else {
+            Err(Error::BadRequest(format!("not an absolute folder: {}", model.folder.display())))
+        }
+    };
+    Ok(match ask {
+        Ask::Status => Answered::Status(engine.status()),
+        Ask::Load(model) => Answered::Events(engine.load_here(here(model)?)?),
+        Ask::Generate(model, request) => Answered::Events(engine.generate_here(here(model)?, *request)?),
+    })
+}
+
+/// What was asked of this process's engine and cannot be had of the other's.
+fn check_attached(options: &Options, client: &Client) -> Result<()> {
+    let given = [
+        ("--dtype", options.dtype != Dtype::Auto),
+        ("--threads", options.threads.is_some()),
+        ("--max-ctx", options.max_ctx.is_some()),
+        ("--device gpu", options.device == Device::Gpu && client.device() != "gpu"),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Error::BadRequest(format!(
+            "{option} cannot be had: the rMLX that runs on this machine (process {}) was started without it\n\
+             hint: leave it out, or compute beside that one with --device cpu (--no-attach fails instead of using it)",
+            client.pid()
+        ))),
     }
 }
 
@@ -243,7 +369,24 @@ fn random_seed() -> u64 {
 }
 
 fn wanted(model: &str) -> Result<Wanted> {
-    Ok(Wanted { name: model.into(), snapshot: Arc::new(Snapshot::open(&hub::resolve(model)?)?) })
+    open(model.into(), &hub::resolve(model)?)
+}
+
+fn open(name: String, folder: &Path) -> Result<Wanted> {
+    // One name for one folder, whoever asks for it and from where; what cannot be found is told by the name that was given.
+    let real = folder.canonicalize();
+    let snapshot = Snapshot::open(real.as_deref().unwrap_or(folder))?;
+    Ok(Wanted { name, snapshot: Arc::new(snapshot) })
+}
+
+/// For another process, which has another current folder and perhaps another home.
+fn elsewhere(model: &str) -> Result<attach::Model> {
+    let folder = hub::resolve(model)?;
+    let folder = folder.canonicalize().map_err(|e| Error::io(&folder, e))?;
+    if folder.to_str().is_none() {
+        return Err(Error::bad_file(folder, "its name is not UTF-8, and so cannot be told to the process that answers"));
+    }
+    Ok(attach::Model { name: model.into(), folder })
 }
 
 impl ModelText {

@@ -35,7 +35,7 @@ pub enum Error {
     NonFinite,
     #[error("cancelled")]
     Cancelled,
-    #[error("another rMLX (process {pid}) holds the GPU on this machine{hint}")]
+    #[error("another rMLX (process {pid}) holds the claim on this machine{hint}")]
     ClaimHeld { pid: String, hint: String },
     #[error("port {port} is taken by {owner}{hint}")]
     PortTaken { port: u16, owner: String, next: Option<u16>, hint: String },
@@ -48,6 +48,9 @@ pub enum Error {
     /// MLX itself reported an error.
     #[error("MLX: {0}")]
     Mlx(String),
+    /// What another process's engine says, as it says it.
+    #[error("{message}")]
+    Attached { code: &'static str, message: String },
     /// A panic, or a worker that is gone: a fault of this program.
     #[error("internal error: {0}")]
     Internal(String),
@@ -81,10 +84,36 @@ impl Error {
             Self::NotFound(_) => "not_found",
             Self::Store { .. } => "store",
             Self::Mlx(_) => "mlx",
+            Self::Attached { code, .. } => code,
             Self::Internal(_) => "internal",
         }
     }
+
+    /// A code that came from another process, if it is one of [`Self::code`]'s; else that of [`Self::Internal`].
+    pub fn known_code(code: &str) -> &'static str {
+        CODES.into_iter().find(|known| *known == code).unwrap_or("internal")
+    }
 }
+
+const CODES: [&str; 17] = [
+    "io",
+    "model_not_found",
+    "bad_file",
+    "unsupported_model",
+    "bad_weights",
+    "context_length_exceeded",
+    "invalid_request",
+    "template",
+    "tokenizer",
+    "non_finite",
+    "cancelled",
+    "claim_held",
+    "port_taken",
+    "not_found",
+    "store",
+    "mlx",
+    "internal",
+];
 
 impl From<mlx::Error> for Error {
     fn from(e: mlx::Error) -> Self {

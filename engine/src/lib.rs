@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod arch;
+pub mod attach;
 pub mod claim;
 pub mod config;
 pub mod contained;
@@ -17,5 +18,7 @@ pub mod paths;
 pub mod pipe;
 pub mod registry;
 pub mod server;
+pub mod settings;
+pub mod store;
 pub mod text;
 pub mod worker;

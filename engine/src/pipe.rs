@@ -29,6 +29,16 @@ pub struct Writer(Arc<Shared>);
 #[derive(Debug)]
 pub struct Reader(Arc<Shared>);
 
+/// Does what [`Reader::cancel`] does, from another thread than the reader's.
+#[derive(Debug)]
+pub struct Canceller(Arc<Shared>);
+
+impl Canceller {
+    pub fn cancel(&self) {
+        self.0.cancel();
+    }
+}
+
 impl Writer {
     /// Nothing is queued after the last event, nor when nobody is left to read it.
     pub fn push(&self, event: Event) {
@@ -55,6 +65,11 @@ impl Writer {
     /// The reader no longer wants the rest.
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
+    }
+
+    /// Nobody is left to read what comes.
+    pub fn is_abandoned(&self) -> bool {
+        self.0.queue().abandoned
     }
 }
 
@@ -86,7 +101,11 @@ impl Reader {
 
     /// Asks the writer to stop. It still says how it ended: read on, or drop the reader.
     pub fn cancel(&self) {
-        self.0.cancelled.store(true, Ordering::Release);
+        self.0.cancel();
+    }
+
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.0.clone())
     }
 
     /// Calls `wake` whenever there may be something new, from the writer's thread; it must be quick and not set a waker
@@ -151,6 +170,10 @@ struct Waker(Option<Box<dyn Fn() + Send>>);
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         lock(&self.queue)
+    }
+
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
     }
 
     fn wake(&self) {

@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rmlx_engine::api::{self, Event, FinishReason, Request, Sampling};
-use rmlx_engine::claim::Claim;
+use rmlx_engine::claim::{Claim, Slot};
 use rmlx_engine::decode::{Plan, Resolved};
 use rmlx_engine::engine::Reader;
 use rmlx_engine::error::{Error, Result};
@@ -529,16 +529,15 @@ fn what_cannot_be_run_leaves_the_resident_model() {
 /// The claim on the GPU goes with the last user of a model, not with its place in the registry.
 #[test]
 fn the_claim_is_held_while_a_model_is_used() {
-    if let Ok(Some(other)) = Claim::holder() {
-        eprintln!("process {other} holds the claim of this machine: nothing to see here");
-        return;
-    }
-    let held = || Claim::holder().unwrap().is_some();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("claim");
+    let held = || Claim::holder_at(&path).unwrap().is_some();
     let loader: Loader = Box::new(|name, snapshot, placement: Placement, _| {
         assert!(!placement.unpack, "on a GPU matrices stay packed");
         if name == "broken" { Err(Error::Weights("broken".into())) } else { resident(name, snapshot, Fake::new(echo)) }
     });
-    let mut registry = Registry::with_loader(mlx::Device::Gpu, api::Dtype::Auto, loader);
+    let slot = Slot::at(path.clone());
+    let mut registry = Registry::with_loader(mlx::Device::Gpu, api::Dtype::Auto, loader).claiming(slot.clone());
     let snapshot = |name| Snapshot::open(&oracle(name)).unwrap();
     let mut quiet = |_, _| ControlFlow::Continue(());
     assert!(!held());
@@ -554,6 +553,13 @@ fn the_claim_is_held_while_a_model_is_used() {
     drop(registry.load("llama", &snapshot("llama"), &mut quiet).unwrap());
     assert!(held(), "one model takes over from the other");
     registry.unload().unwrap();
+    assert!(!held());
+    // Whoever shares the engine holds it too.
+    let sharing = slot.take().unwrap();
+    drop(registry.load("qwen3", &snapshot("qwen3"), &mut quiet).unwrap());
+    registry.unload().unwrap();
+    assert!(held());
+    drop(sharing);
     assert!(!held());
 }
 

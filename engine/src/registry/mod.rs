@@ -5,13 +5,14 @@ mod info;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
+use std::sync::Arc;
 
 use mlx::Dtype;
 
 use crate::api;
 use crate::arch::{self, Model};
-use crate::claim::Claim;
+use crate::claim::{self, Claim};
 use crate::config::{ModelConfig, Quant, Quantization};
 use crate::error::{Error, Result};
 use crate::hub::{self, Snapshot, safetensors};
@@ -28,7 +29,7 @@ pub struct Resident {
     pub vocabulary: usize,
     pub dtype: Dtype,
     /// Of a model on the GPU. Held until the last copy of this is gone, which may be a sequence's.
-    pub claim: Option<Rc<Claim>>,
+    pub claim: Option<Arc<Claim>>,
 }
 
 /// Told how many of how many bytes are read; breaking cancels the load.
@@ -42,7 +43,7 @@ pub struct Registry {
     dtype: api::Dtype,
     loader: Loader,
     resident: Option<Resident>,
-    claim: Weak<Claim>,
+    claim: claim::Slot,
 }
 
 impl Registry {
@@ -51,7 +52,12 @@ impl Registry {
     }
 
     pub fn with_loader(device: mlx::Device, dtype: api::Dtype, loader: Loader) -> Self {
-        Self { device, dtype, loader, resident: None, claim: Weak::new() }
+        Self { device, dtype, loader, resident: None, claim: claim::Slot::default() }
+    }
+
+    /// Where models on the GPU take their claim from, when others of this process may hold it too.
+    pub fn claiming(self, claim: claim::Slot) -> Self {
+        Self { claim, ..self }
     }
 
     pub fn resident(&self) -> Option<&Resident> {
@@ -87,16 +93,8 @@ impl Registry {
     }
 
     /// On the GPU: the claim of whatever is there, else a new one.
-    fn claim(&mut self) -> Result<Option<Rc<Claim>>> {
-        if self.device == mlx::Device::Cpu {
-            return Ok(None);
-        }
-        let claim = match self.claim.upgrade() {
-            Some(claim) => claim,
-            None => Rc::new(Claim::take()?),
-        };
-        self.claim = Rc::downgrade(&claim);
-        Ok(Some(claim))
+    fn claim(&self) -> Result<Option<Arc<Claim>>> {
+        if self.device == mlx::Device::Cpu { Ok(None) } else { self.claim.take().map(Some) }
     }
 
     fn placement(&self) -> Placement {

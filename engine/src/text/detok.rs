@@ -84,6 +84,23 @@ impl Detokenizer {
     }
 }
 
+/// The bytes that a token adds to a text: none for special tokens and unknown ids.
+pub fn token_bytes(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
+    let Some(piece) = tokenizer.piece(id, true) else { return Vec::new() };
+    if is_byte(&piece) && tokenizer.decoding() == (Decoding::Text { byte_runs: true }) {
+        return u8::from_str_radix(&piece[3..5], 16).into_iter().collect();
+    }
+    if tokenizer.decoding() == Decoding::Bytes {
+        let mut bytes = Vec::new();
+        push_bytes(&piece, &mut bytes);
+        return bytes;
+    }
+    // Some decoders change the first token, so it is what a second one adds.
+    let once = tokenizer.join(vec![piece.clone()]).unwrap_or_default();
+    let twice = tokenizer.join(vec![piece.clone(), piece]).unwrap_or_default();
+    twice.as_bytes().get(once.len()..).unwrap_or_default().to_vec()
+}
+
 /// The window's text that was not given yet.
 fn take_new(tokenizer: &Tokenizer, pieces: &[String], given: &mut usize) -> Result<String> {
     let text = tokenizer.join(pieces.to_vec())?;

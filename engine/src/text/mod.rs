@@ -10,7 +10,7 @@ mod special;
 mod template;
 mod tokenizer;
 
-pub use detok::Detokenizer;
+pub use detok::{Detokenizer, token_bytes};
 pub use generation::{GenerationDefaults, stop_ids};
 pub use special::SpecialTokens;
 pub use template::{ChatTemplate, Conversation, End, Jinja};

@@ -4,6 +4,7 @@
 //! decode step for every sequence that is past it; then new commands and cancellations are looked at. While a model loads, turns
 //! go on between its tensors.
 
+mod activity;
 mod bench;
 mod running;
 
@@ -16,13 +17,15 @@ use std::time::Instant;
 
 use mlx::Array;
 
-use crate::api::{self, BenchPlan, BenchReport, Event, LoadStage, Logits, Status};
+use crate::api::{self, Activity, BenchPlan, BenchReport, Event, LoadStage, Logits, Status};
+use crate::claim;
 use crate::decode::Plan;
 use crate::error::{Error, Result};
 use crate::hub::Snapshot;
 use crate::pipe::Writer;
 use crate::registry::{Registry, Resident};
 use crate::text::Tokenizer;
+use activity::{Account, Board};
 use running::Running;
 
 /// A model by the name that the user gave and the files that it stands for.
@@ -54,6 +57,7 @@ pub enum Command {
 pub struct Handle {
     commands: Sender<Command>,
     device: mlx::Device,
+    board: Board,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -77,6 +81,15 @@ impl Handle {
     pub fn device(&self) -> &'static str {
         device_name(self.device)
     }
+
+    pub fn activity(&self) -> Activity {
+        self.board.now()
+    }
+
+    /// Calls `on_change` with every change from now on, on the engine's thread. One that panics is not called again.
+    pub fn watch(&self, on_change: impl Fn(&Activity) + Send + Sync + 'static) {
+        self.board.watch(on_change);
+    }
 }
 
 /// Waits for the thread's reply.
@@ -88,11 +101,11 @@ fn gone() -> Error {
     Error::Internal("the engine's thread is gone".into())
 }
 
-/// Starts the thread; nothing is loaded and no claim taken yet.
+/// Starts the thread; nothing is loaded and no claim taken yet. Models on the GPU take theirs from `claim`.
 ///
 /// # Errors
 /// [`Error::BadRequest`] for a GPU that is not there, or a number of threads that cannot be set.
-pub fn start(device: api::Device, dtype: api::Dtype, threads: Option<usize>) -> Result<Handle> {
+pub fn start(device: api::Device, dtype: api::Dtype, threads: Option<usize>, claim: claim::Slot) -> Result<Handle> {
     let device = match device {
         api::Device::Cpu => mlx::Device::Cpu,
         api::Device::Auto if !mlx::gpu_available() => mlx::Device::Cpu,
@@ -104,7 +117,7 @@ pub fn start(device: api::Device, dtype: api::Dtype, threads: Option<usize>) -> 
     if device == mlx::Device::Cpu && !mlx::set_cpu_threads(threads) {
         return Err(Error::BadRequest("MLX's matrix library here takes no number of threads; leave --threads out".into()));
     }
-    start_with(device, move || Registry::new(device, dtype))
+    start_with(device, move || Registry::new(device, dtype).claiming(claim))
 }
 
 /// [`start`] with a registry of the caller's making, made on the thread.
@@ -114,6 +127,8 @@ pub fn start(device: api::Device, dtype: api::Dtype, threads: Option<usize>) -> 
 pub fn start_with(device: mlx::Device, registry: impl FnOnce() -> Registry + Send + 'static) -> Result<Handle> {
     let (commands, receiver) = mpsc::channel();
     let (started, start) = mpsc::channel();
+    let board = Board::default();
+    let account = Account::new(board.clone());
     let thread = std::thread::Builder::new()
         .name("engine".into())
         .spawn(move || {
@@ -122,12 +137,12 @@ pub fn start_with(device: mlx::Device, registry: impl FnOnce() -> Registry + Sen
             let go = ready.is_ok();
             let _ = started.send(ready);
             if go {
-                Worker::new(receiver, device, registry()).run();
+                Worker::new(receiver, device, registry(), account).run();
             }
         })
         .map_err(|e| Error::Internal(format!("the engine's thread did not start: {e}")))?;
     answer(&start)??;
-    Ok(Handle { commands, device, thread: Mutex::new(Some(thread)) })
+    Ok(Handle { commands, device, board, thread: Mutex::new(Some(thread)) })
 }
 
 /// Prompt tokens per prefill step. Between steps other sequences get their turn and cancellations are seen: the CPU needs about
@@ -153,6 +168,7 @@ struct Worker {
     device: mlx::Device,
     registry: Registry,
     running: Vec<Running>,
+    account: Account,
     /// Commands that need a model and came while another was loading.
     waiting: VecDeque<Command>,
     /// The handle is gone: what waits has nobody to wait for it.
@@ -160,8 +176,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(commands: Receiver<Command>, device: mlx::Device, registry: Registry) -> Self {
-        Self { commands, device, registry, running: Vec::new(), waiting: VecDeque::new(), ending: false }
+    fn new(commands: Receiver<Command>, device: mlx::Device, registry: Registry, account: Account) -> Self {
+        Self { commands, device, registry, running: Vec::new(), account, waiting: VecDeque::new(), ending: false }
     }
 
     /// Runs until told to shut down or nobody is left to tell.
@@ -179,7 +195,7 @@ impl Worker {
             }
             // After each command, so that many of them do not hold up the answers in flight.
             if !self.ending {
-                turn(&mut self.running, self.device);
+                turn(&mut self.running, self.device, &mut self.account);
             }
         }
         self.end();
@@ -211,7 +227,7 @@ impl Worker {
                 }
             }
             Command::Generate(job, writer) => match self.model(&job.wanted, Some(&writer)) {
-                Ok(resident) => self.running.extend(Running::start(*job, &resident, writer)),
+                Ok(resident) => self.answer(*job, &resident, writer),
                 Err(e) => writer.fail(&e),
             },
             Command::Logits(wanted, tokens, reply) => {
@@ -242,17 +258,37 @@ impl Worker {
         }
     }
 
-    /// The model, loaded if it is not resident; `writer` then gets the events of the load. Other sequences go on meanwhile.
+    fn answer(&mut self, job: Job, resident: &Resident, writer: Writer) {
+        self.account.answer_begins(self.running.len() + 1);
+        let failed = match Running::start(job, resident, writer) {
+            Ok(running) => {
+                self.running.extend(running);
+                None
+            }
+            Err(e) => Some(e),
+        };
+        self.account.turned(self.running.len(), failed);
+    }
+
+    /// The model, loaded if it is not resident; `writer` then gets the events of the load.
     fn model(&mut self, wanted: &Wanted, writer: Option<&Writer>) -> Result<Resident> {
         if let Some(resident) = self.registry.get(wanted.snapshot.folder()) {
             return Ok(resident);
         }
-        let cancelled = || writer.is_some_and(Writer::is_cancelled);
-        if cancelled() {
+        if writer.is_some_and(Writer::is_cancelled) {
             // It waited while another model loaded. What is resident stays.
             return Err(Error::Cancelled);
         }
-        let Self { commands, device, registry, running, waiting, ending } = self;
+        self.account.load_begins(&wanted.name);
+        let loaded = self.load(wanted, writer);
+        self.account.load_ended(self.registry.resident().map(|r| r.name.as_str()), loaded.as_ref().err());
+        loaded
+    }
+
+    /// Loads in place of what is resident. Other sequences go on meanwhile.
+    fn load(&mut self, wanted: &Wanted, writer: Option<&Writer>) -> Result<Resident> {
+        let cancelled = || writer.is_some_and(Writer::is_cancelled);
+        let Self { commands, device, registry, running, account, waiting, ending } = self;
         let push = |event| {
             if let Some(w) = writer {
                 w.push(event);
@@ -261,7 +297,8 @@ impl Worker {
         push(Event::Loading { stage: LoadStage::Inspect, done: 0, total: 0 });
         let mut progress = |done, total| {
             push(Event::Loading { stage: LoadStage::Weights, done, total });
-            turn(running, *device);
+            account.unloaded();
+            turn(running, *device, account);
             for command in commands.try_iter() {
                 match command {
                     Command::Status(reply) => {
@@ -291,14 +328,14 @@ impl Worker {
             let ids = Array::from_slice(chunk, &[1, chunk.len()])?;
             let hidden = resident.model.forward(&ids, &mut states)?;
             data.extend(resident.model.logits(&hidden)?.to_f32()?);
-            turn(&mut self.running, self.device);
+            turn(&mut self.running, self.device, &mut self.account);
         }
         Ok(Logits { tokens, vocab: resident.vocabulary, data })
     }
 }
 
 /// One chunk for the first sequence that still has prompt left, one step for each that is past it.
-fn turn(running: &mut Vec<Running>, device: mlx::Device) {
+fn turn(running: &mut Vec<Running>, device: mlx::Device, account: &mut Account) {
     if let Some(at) = running.iter().position(|r| !r.ready()) {
         running[at].prefill(prefill_chunk(device));
         // The others with prompt left come before it the next time.
@@ -308,7 +345,9 @@ fn turn(running: &mut Vec<Running>, device: mlx::Device) {
     // All steps are submitted before the first is waited for.
     running.iter_mut().for_each(Running::submit);
     running.iter_mut().for_each(Running::collect);
+    let failed = running.iter_mut().filter_map(Running::failure).next_back();
     running.retain(|r| !r.over());
+    account.turned(running.len(), failed);
 }
 
 fn status(device: mlx::Device, resident: Option<&Resident>) -> Status {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{Job, guarded};
-use crate::api::{Event, FinishReason, Finished, Timings, Usage};
+use crate::api::{ErrorInfo, Event, FinishReason, Finished, Timings, Usage};
 use crate::decode::{End, Generation};
 use crate::error::{Error, Result};
 use crate::pipe::Writer;
@@ -15,6 +15,8 @@ pub struct Running {
     emit_tokens: bool,
     times: Times,
     over: bool,
+    /// Why it is over, until somebody took it.
+    failure: Option<ErrorInfo>,
     /// Keeps the claim for as long as the model is used. Last, so that it goes after the arrays.
     _resident: Resident,
 }
@@ -27,25 +29,32 @@ struct Times {
 }
 
 impl Running {
-    /// `None` when the answer is over already: there is nothing to generate, or it failed.
-    pub fn start(job: Job, resident: &Resident, writer: Writer) -> Option<Self> {
+    /// `None` when there is nothing to generate.
+    pub fn start(job: Job, resident: &Resident, writer: Writer) -> Result<Option<Self>, ErrorInfo> {
         let nothing = job.plan.max_new == 0;
         let generation = match guarded(|| Ok(Generation::new(resident.model.clone(), job.tokenizer, job.plan))) {
             Ok(generation) => generation,
             Err(e) => {
                 tracing::warn!(code = e.code(), "an answer failed: {e}");
                 writer.fail(&e);
-                return None;
+                return Err(ErrorInfo::from(&e));
             }
         };
         let times = Times { asked: job.asked, started: None, first: None, latest: None };
-        let mut running =
-            Self { generation, writer, emit_tokens: job.emit_tokens, times, over: false, _resident: resident.clone() };
+        let mut running = Self {
+            generation,
+            writer,
+            emit_tokens: job.emit_tokens,
+            times,
+            over: false,
+            failure: None,
+            _resident: resident.clone(),
+        };
         if nothing {
             running.finish(End { reason: FinishReason::Length, stop: None });
-            return None;
+            return Ok(None);
         }
-        Some(running)
+        Ok(Some(running))
     }
 
     /// Ends it before its end.
@@ -59,6 +68,11 @@ impl Running {
 
     pub fn over(&self) -> bool {
         self.over
+    }
+
+    /// The error that ended it, once.
+    pub fn failure(&mut self) -> Option<ErrorInfo> {
+        self.failure.take()
     }
 
     pub fn prefill(&mut self, chunk: usize) {
@@ -113,6 +127,7 @@ impl Running {
             // Whoever reads the answer tells the human.
             tracing::error!(code = e.code(), "an answer failed: {e}");
             self.writer.fail(&e);
+            self.failure = Some(ErrorInfo::from(&e));
             self.over = true;
         }
     }

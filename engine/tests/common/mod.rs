@@ -35,6 +35,11 @@ impl Rmlx {
         self.folder.path().join("home")
     }
 
+    /// Of this test's processes, whoever holds the machine's.
+    pub fn claim(&self) -> PathBuf {
+        self.folder.path().join("claim")
+    }
+
     pub fn model(&self) -> String {
         self.folder.path().join("tiny").to_str().unwrap().to_owned()
     }
@@ -44,6 +49,7 @@ impl Rmlx {
         let model = self.model();
         let mut command = Command::new(env!("CARGO_BIN_EXE_rmlx"));
         command.args(args.iter().map(|arg| if *arg == "MODEL" { model.as_str() } else { arg }));
+        command.env("RMLX_CLAIM", self.claim()).env_remove("XDG_RUNTIME_DIR").env("TMPDIR", self.folder.path());
         command.env("RMLX_HOME", self.home()).env_remove("RUST_LOG").env("COLUMNS", "100");
         // No model of this machine's user.
         command.env("HF_HOME", self.folder.path().join("hf")).env("HOME", self.folder.path());

@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rmlx_engine::api::{self, Options, Request, Sampling};
-use rmlx_engine::engine::MLX_VERSION;
+use rmlx_engine::engine::{Engine, MLX_VERSION};
 use rmlx_engine::log;
 
-use crate::{bench, chat, doctor, import, info, list, logits, run};
+use crate::failure;
+use crate::{bench, chat, doctor, import, info, list, logits, out, run};
 
 /// Runs language models on this machine, on Apple's MLX.
 #[derive(Debug, Parser)]
@@ -134,7 +135,14 @@ pub const SAMPLING: &str = "Choosing tokens";
 
 impl Global {
     pub fn options(&self) -> Options {
-        Options { device: self.device.into(), dtype: self.dtype.into(), threads: self.threads, max_ctx: self.max_ctx }
+        Options {
+            device: self.device.into(),
+            dtype: self.dtype.into(),
+            threads: self.threads,
+            max_ctx: self.max_ctx,
+            home: None,
+            no_attach: false,
+        }
     }
 
     pub fn request(&self, prompt: api::Prompt) -> Request {
@@ -175,6 +183,27 @@ impl Global {
             ("--stop", !self.stop.is_empty()),
         ];
         given.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag).collect()
+    }
+}
+
+/// Of the commands that another rMLX's engine can do.
+#[derive(Debug, Args)]
+pub struct Sharing {
+    /// Fail (exit code 11) when another rMLX runs on this machine, rather than let it answer
+    #[arg(long)]
+    no_attach: bool,
+}
+
+impl Sharing {
+    /// This process's engine, or the one that is there; a human is told.
+    pub fn engine(&self, global: &Global) -> failure::Result<Engine> {
+        let engine = Engine::start_or_attach(Options { no_attach: self.no_attach, ..global.options() })?;
+        if let Some(pid) = engine.attached_to() {
+            out::complain(&format!(
+                "the rMLX that is running (process {pid}) answers; --no-attach refuses that, --device cpu computes here"
+            ));
+        }
+        Ok(engine)
     }
 }
 

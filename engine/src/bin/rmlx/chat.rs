@@ -11,7 +11,7 @@ use rmlx_engine::error::Error;
 use serde_json::{Value, json};
 
 use crate::answer::{Answer, follow, follow_load};
-use crate::args::Global;
+use crate::args::{Global, Sharing};
 use crate::failure::{Failure, Result};
 use crate::files;
 use crate::line::{Line, Lines};
@@ -29,6 +29,8 @@ pub struct Chat {
     /// The system message
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
+    #[command(flatten)]
+    sharing: Sharing,
 }
 
 const HELP: &str = "\
@@ -40,7 +42,7 @@ const HELP: &str = "\
 /quit         end";
 
 pub fn run(args: Chat, global: &Global, signals: &Signals) -> Result<()> {
-    let engine = Engine::start(global.options())?;
+    let engine = args.sharing.engine(global)?;
     or_exit(follow_load(engine.load(&args.model)?, signals))?;
     let human = io::stdin().is_terminal() && io::stdout().is_terminal();
     let mut lines = Lines::open(human, signals)?;

@@ -43,7 +43,7 @@ standard error is a terminal.
 | 0 | done, also when the reader of standard output left early (`rmlx run ... \\| head -1`) |
 | 1 | failed: the message says why |
 | 2 | the command line does not fit together |
-| 11 | another rMLX process holds the GPU of this machine |
+| 11 | another rMLX process holds the claim on this machine |
 | 130 | ended by SIGINT (Ctrl-C) |
 | 143 | ended by SIGTERM |
 

@@ -5,7 +5,7 @@ use rmlx_engine::engine::Engine;
 use serde_json::{Value, json};
 
 use crate::answer::{Answer, follow};
-use crate::args::Global;
+use crate::args::{Global, Sharing};
 use crate::failure::Result;
 use crate::out;
 use crate::prompt::PromptArgs;
@@ -20,6 +20,8 @@ pub struct Run {
     model: String,
     #[command(flatten)]
     prompt: PromptArgs,
+    #[command(flatten)]
+    sharing: Sharing,
     /// Print one JSON object at the end instead of the text
     #[arg(long)]
     json: bool,
@@ -39,7 +41,7 @@ pub fn run(args: Run, global: &Global, signals: &Signals) -> Result<()> {
     request.ignore_eos = args.ignore_eos;
     request.token_ids = args.json || args.emit_token_ids;
     request.logprobs = args.logprobs.map(usize::from);
-    let engine = Engine::start(global.options())?;
+    let engine = args.sharing.engine(global)?;
     let reader = engine.generate(&args.model, request)?;
 
     let mut answer = Answer::default();
