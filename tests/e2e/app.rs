@@ -70,7 +70,9 @@ impl App {
 
 /// WebKit's processes end with the app.
 pub fn all_gone(desk: &Desk) {
-    until_true("the app's helpers end with it", SOON, || !desk.processes().iter().any(|p| p.name.starts_with("WebKit") && p.name != "WebKitWebDriver"));
+    until_true("the app's helpers end with it", SOON, || {
+        !desk.processes().iter().any(|p| p.name.starts_with("WebKit") && p.name != "WebKitWebDriver")
+    });
 }
 
 impl Drop for App {

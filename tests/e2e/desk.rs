@@ -62,7 +62,10 @@ impl Desk {
 
     fn start_bus(&mut self) {
         let mut command = self.command("dbus-daemon");
-        command.args(["--session", "--nofork", "--nopidfile", "--print-address=1"]).stdout(Stdio::piped()).stderr(self.log("bus"));
+        command
+            .args(["--session", "--nofork", "--nopidfile", "--print-address=1"])
+            .stdout(Stdio::piped())
+            .stderr(self.log("bus"));
         let mut bus = command.spawn().expect("dbus-daemon starts");
         let mut lines = BufReader::new(bus.stdout.take().unwrap()).lines();
         self.address = lines.next().expect("the bus says its address").unwrap();

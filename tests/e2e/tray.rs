@@ -97,7 +97,9 @@ impl TrayHost {
         }
         let pictures = Path::new(&variable("RMLX_E2E_ROOT")).join("icons/tray");
         let shown = pixels(&shown);
-        ["idle", "loading", "busy", "error"].into_iter().find(|state| pixels(&pictures.join(format!("color-{state}.png"))) == shown)
+        ["idle", "loading", "busy", "error"]
+            .into_iter()
+            .find(|state| pixels(&pictures.join(format!("color-{state}.png"))) == shown)
     }
 
     pub fn wait_for_state(&mut self, state: &str, limit: Duration) {
