@@ -1,7 +1,9 @@
 //! The running app.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
+use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -12,6 +14,8 @@ pub struct App {
     child: Child,
     /// Where WebKit's remote inspector listens, which WebDriver speaks through.
     pub inspector: u16,
+    /// Where the screen goes when the test fails.
+    picture: PathBuf,
 }
 
 pub fn free_port() -> u16 {
@@ -34,7 +38,7 @@ impl App {
             .envs(environment.iter().copied())
             .stdout(desk.log("app"))
             .stderr(desk.log("app"));
-        Self { child: command.spawn().expect("the app starts"), inspector }
+        Self { child: command.spawn().expect("the app starts"), inspector, picture: desk.dir.join("screen.png") }
     }
 
     pub fn pid(&self) -> u32 {
@@ -77,6 +81,9 @@ pub fn all_gone(desk: &Desk) {
 
 impl Drop for App {
     fn drop(&mut self) {
+        if thread::panicking() {
+            crate::screen::keep(&self.picture);
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

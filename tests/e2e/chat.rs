@@ -6,7 +6,7 @@ use crate::app::App;
 use crate::desk::{Desk, model};
 use crate::page::Page;
 use crate::screen::shot;
-use crate::wait::{ANSWER, until, until_true};
+use crate::wait::{ANSWER, SOON, until, until_true};
 
 #[test]
 fn a_question_is_answered_before_the_users_eyes() {
@@ -62,11 +62,12 @@ fn a_stopped_answer_stays_and_retry_makes_another_version() {
     shot("stopped");
 
     page.click("button", "Retry");
-    page.wait_for_text("2 of 2");
+    until_true("the old version is out of the way", SOON, || page.answers() != stopped);
     begun(20);
     // Esc in the field stops as well.
     page.write("\u{E00C}");
-    page.wait_for_text("You stopped this answer.");
+    page.wait_for_text("2 of 2");
+    assert!(page.says("You stopped this answer."));
     let second = page.answers();
     assert_eq!(second.len(), 1);
     assert!(!second[0].is_empty());

@@ -162,7 +162,6 @@ impl Desk {
     }
 
     fn tell(&self) {
-        crate::screen::keep(&self.dir.join("screen.png"));
         eprintln!("---- {} ----", self.dir.display());
         let logs = fs::read_dir(self.dir.join("rmlx/logs")).into_iter().flatten().flatten();
         let files = fs::read_dir(&self.dir).into_iter().flatten().flatten().chain(logs);

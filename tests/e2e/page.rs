@@ -80,15 +80,22 @@ impl Page {
             runtime.block_on(async { tokio::time::timeout(SOON, connect).await }).ok()?.ok()
         });
         let page = Self { runtime, client, driver };
+        // A session begins at the window that the app made first, which may have gone since.
+        let windows = until("a window to drive", SOON, || page.wait(page.client.windows()).ok().filter(|all| !all.is_empty()));
+        assert_eq!(windows.len(), 1);
+        page.wait(page.client.switch_to_window(windows[0].clone())).unwrap();
         page.until("the message field", || page.all("textbox", "Message").pop());
         page
     }
 
+    fn wait<T>(&self, command: impl Future<Output = T>) -> T {
+        let timed = async { tokio::time::timeout(SOON, command).await };
+        self.runtime.block_on(timed).expect("WebDriver answers")
+    }
+
     /// Runs JavaScript in the page. Its failure is the test's.
     pub fn eval(&self, script: &str, arguments: &[Value]) -> Value {
-        let run = self.client.execute(script, arguments.to_vec());
-        let timed = async { tokio::time::timeout(SOON, run).await };
-        self.runtime.block_on(timed).unwrap_or_else(|_| panic!("no answer: {script}")).unwrap_or_else(|e| panic!("{script}: {e}"))
+        self.wait(self.client.execute(script, arguments.to_vec())).unwrap_or_else(|e| panic!("{script}: {e}"))
     }
 
     pub fn all(&self, role: &str, name: &str) -> Vec<Element> {
@@ -105,18 +112,13 @@ impl Page {
 
     pub fn click(&self, role: &str, name: &str) {
         let element = self.get(role, name);
-        self.runtime.block_on(element.click()).unwrap_or_else(|e| panic!("{role} “{name}”: {e}"));
+        self.wait(element.click()).unwrap_or_else(|e| panic!("{role} “{name}”: {e}"));
     }
 
     /// What `get` finds gets keys.
     pub fn keys(&self, role: &str, name: &str, keys: &str) {
         let element = self.get(role, name);
-        self.runtime.block_on(element.send_keys(keys)).unwrap_or_else(|e| panic!("{role} “{name}”: {e}"));
-    }
-
-    pub fn clear(&self, role: &str, name: &str) {
-        let element = self.get(role, name);
-        self.runtime.block_on(element.clear()).unwrap_or_else(|e| panic!("{role} “{name}”: {e}"));
+        self.wait(element.send_keys(keys)).unwrap_or_else(|e| panic!("{role} “{name}”: {e}"));
     }
 
     pub fn write(&self, text: &str) {
