@@ -7,7 +7,7 @@ use rmlx_engine::api::{self, Options, Request, Sampling};
 use rmlx_engine::engine::MLX_VERSION;
 use rmlx_engine::log;
 
-use crate::{bench, chat, doctor, import, info, list, logits, run};
+use crate::{bench, chat, doctor, history, import, info, list, logits, run, settings};
 
 /// Runs language models on this machine, on Apple's MLX.
 #[derive(Debug, Parser)]
@@ -23,9 +23,11 @@ pub struct Cli {
 pub enum Command {
     Run(run::Run),
     Chat(chat::Chat),
+    History(history::History),
     Info(info::Info),
     Import(import::Import),
     List(list::List),
+    Settings(settings::SettingsArgs),
     Doctor(doctor::Doctor),
     Bench(bench::Bench),
     Logits(logits::Logits),
@@ -41,9 +43,11 @@ impl Command {
         match self {
             Self::Run(_) => "run",
             Self::Chat(_) => "chat",
+            Self::History(_) => "history",
             Self::Info(_) => "info",
             Self::Import(_) => "import",
             Self::List(_) => "list",
+            Self::Settings(_) => "settings",
             Self::Doctor(_) => "doctor",
             Self::Bench(_) => "bench",
             Self::Logits(_) => "logits",
