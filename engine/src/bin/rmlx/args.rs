@@ -8,7 +8,7 @@ use rmlx_engine::engine::{Engine, MLX_VERSION};
 use rmlx_engine::log;
 
 use crate::failure;
-use crate::{bench, chat, doctor, import, info, list, logits, out, run};
+use crate::{bench, chat, doctor, history, import, info, list, logits, out, run, serve, settings};
 
 /// Runs language models on this machine, on Apple's MLX.
 #[derive(Debug, Parser)]
@@ -24,9 +24,11 @@ pub struct Cli {
 pub enum Command {
     Run(run::Run),
     Chat(chat::Chat),
+    History(history::History),
     Info(info::Info),
     Import(import::Import),
     List(list::List),
+    Settings(settings::SettingsArgs),
     Doctor(doctor::Doctor),
     Bench(bench::Bench),
     Logits(logits::Logits),
@@ -42,9 +44,11 @@ impl Command {
         match self {
             Self::Run(_) => "run",
             Self::Chat(_) => "chat",
+            Self::History(_) => "history",
             Self::Info(_) => "info",
             Self::Import(_) => "import",
             Self::List(_) => "list",
+            Self::Settings(_) => "settings",
             Self::Doctor(_) => "doctor",
             Self::Bench(_) => "bench",
             Self::Logits(_) => "logits",
