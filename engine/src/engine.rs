@@ -282,7 +282,11 @@ impl Engine {
         let mut host = self.0.host.lock().unwrap_or_else(PoisonError::into_inner);
         if host.is_none() {
             let engine = Arc::downgrade(&self.0);
-            *host = Some(Host::start(claim, worker.device(), move |ask| answer(&engine, ask))?);
+            let started = Host::start(claim, worker.device(), move |ask| answer(&engine, ask)).map_err(|e| match e {
+                Error::ClaimHeld { pid, .. } => Error::ClaimHeld { pid, hint: BUSY_HINT.into() },
+                other => other,
+            })?;
+            *host = Some(started);
         }
         Ok(())
     }
@@ -303,6 +307,9 @@ impl Engine {
         }
     }
 }
+
+/// To whoever wanted to be the machine's engine.
+const BUSY_HINT: &str = "\nhint: end it and try again, or use that one";
 
 /// Answers another process.
 fn answer(engine: &Weak<Shared>, ask: Ask) -> Result<Answered> {

@@ -199,7 +199,7 @@ impl Sharing {
         let engine = Engine::start_or_attach(Options { no_attach: self.no_attach, ..global.options() })?;
         if let Some(pid) = engine.attached_to() {
             out::complain(&format!(
-                "the rMLX that is running (process {pid}) answers; --no-attach refuses that, --device cpu computes here"
+                "using the rMLX that is running already (process {pid}); --no-attach refuses that, --device cpu computes here"
             ));
         }
         Ok(engine)
