@@ -63,7 +63,7 @@ impl Client {
     /// # Errors
     /// As the engine's own `generate`.
     pub fn generate(&self, model: Model, request: Request) -> Result<Reader> {
-        self.events(Asked::Generate { model, request })
+        self.events(Asked::Generate { model, request: Box::new(request) })
     }
 
     fn events(&self, ask: Asked) -> Result<Reader> {

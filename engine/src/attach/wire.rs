@@ -41,7 +41,7 @@ pub enum Asked {
     Hello,
     Status,
     Load { model: Model },
-    Generate { model: Model, request: Request },
+    Generate { model: Model, request: Box<Request> },
 }
 
 /// A model by the name that the user gave and the folder that it stood for where it was given.
