@@ -8,7 +8,7 @@ use rmlx_engine::engine::{Engine, MLX_VERSION};
 use rmlx_engine::log;
 
 use crate::failure;
-use crate::{bench, chat, doctor, history, import, info, list, logits, out, run, serve, settings};
+use crate::{bench, chat, doctor, history, import, info, list, logits, out, run, settings};
 
 /// Runs language models on this machine, on Apple's MLX.
 #[derive(Debug, Parser)]
@@ -204,7 +204,7 @@ impl Sharing {
         let engine = Engine::start_or_attach(Options { no_attach: self.no_attach, ..global.options() })?;
         if let Some(pid) = engine.attached_to() {
             out::complain(&format!(
-                "the rMLX that is running (process {pid}) answers; --no-attach refuses that, --device cpu computes here"
+                "using the rMLX that is running already (process {pid}); --no-attach refuses that, --device cpu computes here"
             ));
         }
         Ok(engine)
