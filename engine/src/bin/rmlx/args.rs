@@ -24,6 +24,7 @@ pub struct Cli {
 pub enum Command {
     Run(run::Run),
     Chat(chat::Chat),
+    Serve(serve::Serve),
     Info(info::Info),
     Import(import::Import),
     List(list::List),
@@ -42,6 +43,7 @@ impl Command {
         match self {
             Self::Run(_) => "run",
             Self::Chat(_) => "chat",
+            Self::Serve(_) => "serve",
             Self::Info(_) => "info",
             Self::Import(_) => "import",
             Self::List(_) => "list",

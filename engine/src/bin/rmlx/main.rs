@@ -17,6 +17,7 @@ mod out;
 mod progress;
 mod prompt;
 mod run;
+mod serve;
 mod signals;
 
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     let ended = Signals::watch().and_then(|signals| match command {
         Command::Run(args) => run::run(args, &global, &signals),
         Command::Chat(args) => chat::run(args, &global, &signals),
+        Command::Serve(args) => serve::run(args, &global, &signals),
         Command::Info(args) => info::run(&args, &global),
         Command::Import(args) => import::run(args, &global, &signals),
         Command::List(args) => list::run(&args, &global),
