@@ -8,7 +8,7 @@ use rmlx_engine::engine::{Engine, MLX_VERSION};
 use rmlx_engine::log;
 
 use crate::failure;
-use crate::{bench, chat, doctor, import, info, list, logits, out, run};
+use crate::{bench, chat, doctor, import, info, list, logits, out, run, serve};
 
 /// Runs language models on this machine, on Apple's MLX.
 #[derive(Debug, Parser)]
