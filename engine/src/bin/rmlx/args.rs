@@ -8,7 +8,7 @@ use rmlx_engine::engine::{Engine, MLX_VERSION};
 use rmlx_engine::log;
 
 use crate::failure;
-use crate::{bench, chat, doctor, history, import, info, list, logits, out, run, settings};
+use crate::{bench, chat, doctor, history, import, info, list, logits, out, run, serve, settings};
 
 /// Runs language models on this machine, on Apple's MLX.
 #[derive(Debug, Parser)]
@@ -25,6 +25,7 @@ pub enum Command {
     Run(run::Run),
     Chat(chat::Chat),
     History(history::History),
+    Serve(serve::Serve),
     Info(info::Info),
     Import(import::Import),
     List(list::List),
@@ -45,6 +46,7 @@ impl Command {
             Self::Run(_) => "run",
             Self::Chat(_) => "chat",
             Self::History(_) => "history",
+            Self::Serve(_) => "serve",
             Self::Info(_) => "info",
             Self::Import(_) => "import",
             Self::List(_) => "list",

@@ -18,6 +18,7 @@ mod out;
 mod progress;
 mod prompt;
 mod run;
+mod serve;
 mod settings;
 mod signals;
 
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args, &global, &signals),
         Command::Chat(args) => chat::run(args, &global, &signals),
         Command::History(args) => history::run(args, &global),
+        Command::Serve(args) => serve::run(args, &global, &signals),
         Command::Info(args) => info::run(&args, &global),
         Command::Import(args) => import::run(args, &global, &signals),
         Command::List(args) => list::run(&args, &global),
