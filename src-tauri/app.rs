@@ -37,6 +37,8 @@ pub struct State {
     pub page: Mutex<String>,
     pub window: window::Memory,
     pub shortcut: Shortcut,
+    /// `Engine::conversations_stamp` when the page was last told that they changed.
+    conversations: Mutex<Option<u64>>,
     /// The icon is there, and so is a place that shows it.
     pub tray: AtomicBool,
     /// Other rMLX processes of this user can use this engine.
@@ -53,6 +55,7 @@ impl State {
             page: Mutex::default(),
             window: window::Memory::default(),
             shortcut: Shortcut::default(),
+            conversations: Mutex::default(),
             tray: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             quitting: AtomicBool::new(false),
@@ -97,6 +100,19 @@ pub fn tell<R: Runtime>(app: &AppHandle<R>, change: &str, payload: impl Serializ
     if let Err(error) = app.emit_to(EventTarget::webview_window(window::MAIN), change, payload) {
         tracing::warn!("a change did not reach the page: {change}: {error}");
     }
+}
+
+/// Tells the page when conversations were changed, by whomever: the command line writes to the same database. Any thread.
+pub fn look_at_conversations<R: Runtime>(app: &AppHandle<R>) {
+    let app = app.clone();
+    thread::spawn(move || {
+        let state = state(&app);
+        match state.engine().and_then(|engine| engine.conversations_stamp()) {
+            Ok(now) if lock(&state.conversations).replace(now) != Some(now) => tell(&app, "conversations", ()),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(code = error.code(), "conversations could not be looked at: {error}"),
+        }
+    });
 }
 
 /// What needs neither an event loop nor a display: the commands and the windows' rules.

@@ -13,7 +13,7 @@ use tauri::{
     WindowEvent,
 };
 
-use crate::app::{self, lock, state, tell};
+use crate::app::{self, lock, state};
 use crate::platform;
 
 pub const MAIN: &str = "main";
@@ -195,8 +195,7 @@ pub fn on_event<R: Runtime>(window: &Window<R>, event: &WindowEvent) {
         }
         WindowEvent::Focused(true) => {
             *lock(&state(app).window.focus_lost) = None;
-            // The command line may have written to the same database meanwhile.
-            tell(app, "conversations", ());
+            app::look_at_conversations(app);
         }
         WindowEvent::Focused(false) => *lock(&state(app).window.focus_lost) = Some(Instant::now()),
         WindowEvent::Destroyed => {

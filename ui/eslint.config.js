@@ -29,6 +29,8 @@ export default ts.config(
       eqeqeq: ["error", "always", { null: "ignore" }],
       "no-console": "error",
       "no-undef": "off",
+      // Maps that nothing renders are plain on purpose.
+      "svelte/prefer-svelte-reactivity": "off",
       "svelte/button-has-type": "error",
       "svelte/no-target-blank": "error",
       "svelte/require-each-key": "error",

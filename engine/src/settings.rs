@@ -43,7 +43,20 @@ pub fn read(home: &Path) -> Result<Settings> {
     }
     let table: toml::Table = text.parse().map_err(|e: toml::de::Error| Error::bad_file(&path, e.to_string().trim_end()))?;
     let patch = serde_json::to_value(table).map_err(|e| Error::bad_file(&path, e))?;
+    // TOML has no null: this was a number that JSON has not.
+    if let Some(key) = null(&patch) {
+        return Err(Error::bad_file(&path, format!("{key}: must be a finite number")));
+    }
     changed(&Settings::default(), &patch).map_err(|reason| Error::bad_file(&path, reason))
+}
+
+/// The key of a null in it.
+fn null(value: &Value) -> Option<String> {
+    let within = |(name, value): (&String, &Value)| match value {
+        Value::Null => Some(name.clone()),
+        other => null(other).map(|key| format!("{name}.{key}")),
+    };
+    value.as_object()?.iter().find_map(within)
 }
 
 /// Changes the fields that `patch` names (`null`: back to the default) and returns all settings.

@@ -3,6 +3,8 @@
 //! A command fails with `{code, message}` ([`ErrorInfo`]). Whatever waits (the engine, the database, the network) runs on a thread
 //! for that; a panic there ends that call alone.
 
+include!("list.rs");
+
 mod app;
 mod chat;
 mod endpoint;
@@ -21,8 +23,6 @@ use tauri::Runtime;
 use tauri::ipc::Invoke;
 
 use crate::app::State;
-
-include!("list.rs");
 
 macro_rules! handlers {
     ($($topic:ident::$name:ident),* $(,)?) => { tauri::generate_handler![$($topic::$name),*] };

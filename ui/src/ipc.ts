@@ -87,7 +87,7 @@ async function call<T>(command: string, args?: InvokeArgs): Promise<T> {
   try {
     return await invoke<T>(command, args);
   } catch (e) {
-    // eslint-disable-next-line @typescript-eslint/only-throw-error -- the contract's own shape
+     
     throw asFailure(e);
   }
 }

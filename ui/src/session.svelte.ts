@@ -63,7 +63,7 @@ function copyBySelection(text: string): boolean {
   area.className = "visually-hidden";
   document.body.append(area);
   area.select();
-  // eslint-disable-next-line @typescript-eslint/no-deprecated -- the only way that is left here
+   
   const done = document.execCommand("copy");
   area.remove();
   if (focused instanceof HTMLElement) focused.focus();

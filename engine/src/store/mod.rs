@@ -146,7 +146,9 @@ fn write_ahead(db: &Connection) -> Result<(), Fault> {
         match db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0)) {
             Ok(mode) if mode == "wal" => return Ok(()),
             Ok(mode) => {
-                return Err(Error::Internal(format!("the database keeps its journal mode {mode}")).into());
+                let reason =
+                    format!("no write-ahead log is possible here (journal mode {mode})\nhint: is this a network folder?");
+                return Err(Error::Store { path: PathBuf::new(), reason }.into());
             }
             Err(e) if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < deadline => {
                 thread::sleep(Duration::from_millis(10));

@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, Thread};
 
 use rmlx_engine::error::Error;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -25,6 +25,8 @@ struct State {
     caught: AtomicI32,
     polite: AtomicBool,
     terminal: Mutex<Option<Termios>>,
+    /// In [`Signals::wait`].
+    waiting: Mutex<Option<Thread>>,
 }
 
 impl Signals {
@@ -40,6 +42,9 @@ impl Signals {
                     end_line();
                     exit(signal);
                 }
+                if let Some(waiting) = &*watched.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
+                    waiting.unpark();
+                }
             }
         });
         Ok(Self(state))
@@ -54,6 +59,17 @@ impl Signals {
 
     pub fn caught(&self) -> Option<i32> {
         Some(self.0.caught.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
+    }
+
+    /// Waits for the first signal; for a holder of [`Polite`] with nothing else to do.
+    pub fn wait(&self) -> i32 {
+        *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        loop {
+            if let Some(signal) = self.caught() {
+                return signal;
+            }
+            thread::park();
+        }
     }
 
     /// The line editor changes the terminal's mode; ending at once must not leave it so.
