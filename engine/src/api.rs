@@ -294,6 +294,8 @@ pub struct ModelEntry {
     /// `None`: its configuration names none.
     pub architecture: Option<String>,
     pub source: ModelSource,
+    /// Without one the model is a base model: it continues text and does not answer.
+    pub has_chat_template: bool,
     /// Why it cannot be run, when that is plain from its files.
     pub problem: Option<String>,
 }

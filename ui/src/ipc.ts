@@ -2,6 +2,9 @@
  * The only file that knows how the page reaches the engine. `Backend` is implemented here over Tauri and, for browser tests
  * and for working on the page, by `dev/backend.ts` without it. Types come from engine/src/api.rs.
  */
+import { Channel, invoke, type InvokeArgs } from "@tauri-apps/api/core";
+import { listen } from "@tauri-apps/api/event";
+import { asFailure, type Failure } from "./failure";
 import type {
   Activity,
   ConversationEntry,
@@ -13,11 +16,7 @@ import type {
   Turn,
 } from "./gen/api";
 
-/** What a rejected call carries; `code` is stable, `message` is for humans. */
-export interface Failure {
-  code: string;
-  message: string;
-}
+export type { Failure };
 
 export interface AppInfo {
   version: string;
@@ -80,3 +79,46 @@ export interface Backend {
 }
 
 export type DeepPartial<T> = { [K in keyof T]?: T[K] extends object ? DeepPartial<T[K]> : T[K] };
+
+// ---- over Tauri --------------------------------------------------------------------------------------------------------------
+
+/** Every rejection is a `Failure`: the shell's own, or what Tauri says of a command that it refused. */
+async function call<T>(command: string, args?: InvokeArgs): Promise<T> {
+  try {
+    return await invoke<T>(command, args);
+  } catch (e) {
+     
+    throw asFailure(e);
+  }
+}
+
+/** A command that sends events while it runs. Resolves after the last of them has been handled. */
+function streaming<T>(command: string, args: Record<string, unknown>, on: (events: Event[]) => void): Promise<T> {
+  const onEvents = new Channel<Event[]>();
+  onEvents.onmessage = on;
+  return call<T>(command, { ...args, onEvents });
+}
+
+export const shell: Backend = {
+  info: () => call("app_info"),
+  activity: () => call("activity_get"),
+  models: () => call("models_list"),
+  load: (model, on) => streaming("model_load", { model }, on),
+  conversations: (search) => call("conversations_list", { search: search ?? null }),
+  conversation: (id) => call("conversation_get", { id }),
+  rename: (id, title) => call("conversation_rename", { id, title }),
+  delete: (id) => call("conversation_delete", { id }),
+  restore: (id) => call("conversation_restore", { id }),
+  selectVersion: (conversation, message) => call("conversation_select", { conversation, message }),
+  chat: (turn) => call("chat_send", { turn }),
+  follow: (conversation, on) => streaming("chat_follow", { conversation }, on),
+  stop: (conversation) => call("chat_stop", { conversation }),
+  settings: () => call("settings_get"),
+  setSettings: (patch) => call("settings_set", { patch }),
+  endpoint: () => call("endpoint_get"),
+  setEndpoint: (on, port) => call("endpoint_set", { on, port: port ?? null }),
+  openLink: (url) => call("link_open", { url }),
+  pageState: () => call("page_state_get"),
+  setPageState: (state) => call("page_state_set", { state }),
+  on: (change, handler) => listen<never>(change, (event) => { handler(event.payload); }),
+};

@@ -74,6 +74,8 @@ fn weights_dtype(weights: &Weights) -> String {
 
 pub fn list() -> Result<Vec<ModelEntry>> {
     let entry = |e: hub::Entry| ModelEntry {
+        // A template that cannot be read is a problem of its own, which the first question names.
+        has_chat_template: ChatTemplate::load(&e.folder).map_or(true, |template| !template.is_none()),
         name: e.name,
         folder: e.folder,
         bytes: e.bytes,

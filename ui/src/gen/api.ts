@@ -120,6 +120,10 @@ bytes: number,
  */
 architecture: string | null, source: ModelSource, 
 /**
+ * Without one the model is a base model: it continues text and does not answer.
+ */
+has_chat_template: boolean, 
+/**
  * Why it cannot be run, when that is plain from its files.
  */
 problem: string | null, };

@@ -1,0 +1,4 @@
+import { shell } from "./ipc";
+import { start } from "./start";
+
+start(shell);

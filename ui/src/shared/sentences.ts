@@ -1,0 +1,59 @@
+/** What a screen reader hears of a streaming answer: whole sentences, and of code only how much there is. */
+import { splitBlocks } from "./markdown/blocks";
+import { plainText } from "./markdown/render";
+
+export interface SentenceWords {
+  code(language: string, lines: number): string;
+}
+
+const END = /([.!?…]["'”’)\]]*\s+|[。！？]["'”’)\]」』]*\s*|\n+)/u;
+
+/** Splits text at the ends of its sentences and lines. The last piece may be unfinished. */
+export function splitSentences(text: string): { whole: string[]; rest: string } {
+  const whole: string[] = [];
+  let rest = text;
+  for (;;) {
+    const match = END.exec(rest);
+    if (!match) return { whole, rest };
+    const end = match.index + match[0].length;
+    const sentence = rest.slice(0, end).trim();
+    rest = rest.slice(end);
+    // "3." of a list, or "Dr.": too short to stop for.
+    if (/^(?:\d+|\p{Lu}\p{Ll}{0,2})\.$/u.test(sentence) && !match[0].includes("\n") && rest !== "") {
+      rest = `${sentence} ${rest}`;
+      const next = END.exec(rest.slice(sentence.length + 1));
+      if (!next) return { whole, rest };
+      const to = sentence.length + 1 + next.index + next[0].length;
+      whole.push(rest.slice(0, to).trim());
+      rest = rest.slice(to);
+      continue;
+    }
+    if (sentence !== "") whole.push(sentence);
+  }
+}
+
+/** Gives each sentence of a growing text once. */
+export class Sentences {
+  private said = 0;
+
+  constructor(private readonly words: SentenceWords) {}
+
+  /** What became whole since the last call; with `done`, the rest too. */
+  next(text: string, done: boolean): string[] {
+    const all: string[] = [];
+    const blocks = splitBlocks(text);
+    for (const [index, block] of blocks.entries()) {
+      const last = index === blocks.length - 1 && !done;
+      if (block.kind === "code") {
+        if (!last || block.closed) all.push(this.words.code(block.language, block.code.split("\n").length));
+        continue;
+      }
+      const { whole, rest } = splitSentences(plainText(block.source).trimEnd() + (last ? "" : "\n"));
+      all.push(...whole);
+      if (!last && rest.trim() !== "") all.push(rest.trim());
+    }
+    const fresh = all.slice(this.said);
+    this.said = Math.max(this.said, all.length);
+    return fresh;
+  }
+}
