@@ -120,7 +120,7 @@ impl Store {
     /// All conversations, newest first.
     pub fn list(&self) -> Result<Vec<ConversationEntry>> {
         self.tidy()?;
-        self.read(|db| entries(db))
+        self.read(entries)
     }
 
     /// The selected branch.
