@@ -37,7 +37,8 @@ pub use tokens::TokenBytes;
 /// The MLX that this program was compiled against.
 pub use crate::doctor::MLX_VERSION;
 
-/// Cheap to clone; every clone speaks to the same engine. When the last goes, the worker ends its answers and stops.
+/// Cheap to clone; every clone speaks to the same engine. When the last goes, the worker ends its answers and
+/// stops; answers of another process's engine go on until their readers are dropped.
 #[derive(Clone)]
 pub struct Engine(Arc<Shared>);
 

@@ -253,7 +253,7 @@ fn two_at_once() {
     let host = sharing(&rmlx);
     let (first, _out) = endless(&rmlx);
     assert_eq!(ids(&rmlx.run(&RUN).ok()), alone(&rmlx));
-    assert!(host.activities().iter().any(|a| a.running == 2), "{:#?}", host.activities());
+    wait_for("both to have run at once", || host.activities().iter().any(|a| a.running == 2));
     signal(&first.id().to_string(), "KILL");
     end(first);
 }
@@ -353,8 +353,12 @@ fn a_socket_that_others_can_reach_is_not_used() {
 #[test]
 fn what_the_claim_names_is_not_trusted() {
     let rmlx = Rmlx::new();
-    let claim = Claim::take_at(&rmlx.claim()).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", rmlx.claim()).unwrap();
     let alone = alone(&rmlx);
+    let trapped = rmlx.run(&RUN).ok();
+    assert!(ids(&trapped) == alone && trapped.stderr.contains("symbolic link"), "{trapped:#?}");
+    fs::remove_file(rmlx.claim()).unwrap();
+    let claim = Claim::take_at(&rmlx.claim()).unwrap();
     let quiet = rmlx.run(&RUN).ok();
     assert_eq!((ids(&quiet), quiet.stderr.as_str()), (alone.clone(), ""), "a holder that offers nothing");
     let gpu = rmlx.run(&[&RUN[..], &["--device", "gpu"]].concat());
@@ -442,7 +446,7 @@ fn nonsense_hurts_nobody() {
     assert!(reply(long).to_string().contains("a line of more than 67108864 bytes"));
 
     attached(&rmlx.run(&RUN).ok(), &host);
-    assert_eq!(host.running(), 0);
+    wait_for("the slot", || host.running() == 0);
 }
 
 fn generate(rmlx: &Rmlx, max_tokens: usize) -> Vec<u8> {

@@ -16,23 +16,29 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::ClaimHeld`] when there is a GPU and its holder cannot be used, or with [`Options::no_attach`] when there is a holder;
-    /// [`Error::BadRequest`] for options that the other engine cannot honour.
+    /// [`Error::BadRequest`] for options that the other engine cannot honour. Where only the CPU is there, whatever is wrong with the
+    /// holder or the claim's file is a warning, and this process computes.
     pub fn start_or_attach(options: Options) -> Result<Self> {
         if options.device == Device::Cpu {
             return Self::start(options);
         }
-        let (pid, why) = match attach::find()? {
-            Found::Nobody => return Self::start(options),
-            Found::Engine(client) if !options.no_attach => {
+        let must = options.no_attach || options.device == Device::Gpu || worker::gpu_available();
+        let (pid, why) = match attach::find() {
+            Err(e) if must => return Err(e),
+            Err(e) => {
+                tracing::warn!("computing here, whoever else does: {e}");
+                return Self::start(options);
+            }
+            Ok(Found::Nobody) => return Self::start(options),
+            Ok(Found::Engine(client)) if !options.no_attach => {
                 check_attached(&options, &client)?;
                 tracing::info!(pid = client.pid(), "attached");
                 return Ok(Self::with(options, Backend::Attached(client)));
             }
-            Found::Engine(client) => (client.pid().to_string(), None),
-            Found::Closed { pid, why } => (pid, why),
+            Ok(Found::Engine(client)) => (client.pid().to_string(), None),
+            Ok(Found::Closed { pid, why }) => (pid, why),
         };
-        let gpu = options.device == Device::Gpu || worker::gpu_available();
-        if gpu || options.no_attach {
+        if must {
             let why = why.map_or_else(String::new, |why| format!("\nit cannot be used: {why}"));
             return Err(Error::ClaimHeld { pid, hint: format!("{why}{}", claim::HINT) });
         }
