@@ -2,17 +2,17 @@
 .PHONY: help run build test proof proof-gpu check-macos fmt
 .DEFAULT_GOAL := help
 
-PROMPT ?= What is the capital of France?
+PROMPT ?=
 export PROMPT
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  %-18s %s\n' "$$name" "$$what"; done
 
-run: ## set up, build, import the starter model and ask it PROMPT
+run: ## set up, build, import the starter model; opens the window, or answers PROMPT here
 	@scripts/run
 
-build: ## set up and build the release binaries
-	@scripts/build
+build: ## set up and build the release binaries, the app among them
+	@scripts/build app
 
 test: ## set up and run every check that a change must pass
 	@scripts/test

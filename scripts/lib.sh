@@ -2,6 +2,8 @@
 # What the scripts share: versions, checksums, places, small helpers. Sourced, never run.
 # Written for bash 3.2 as well, which is what macOS has.
 
+OS=$(uname -s)
+
 # ---- pins: every version and checksum of what is fetched -------------------------------------------------------------------
 
 # MLX comes from the official wheels. mlx-c's own pin is scripts/mlx-c/Cargo.lock; engine/mlx-sys/build checks MLX's version.
@@ -34,12 +36,19 @@ ZIG_VERSION=0.17.1
 ZIG_PLATFORM=manylinux_2_12_x86_64
 ZIG_SHA256=ea6cc5d87b033cf0aedfbc8f9549a908cae6c50ac31f1698188fa48a74524b54
 CARGO_DENY_VERSION=0.20.2
+# Node.js, for building the app's page, where the machine has none that is new enough for Vite.
+NODE_VERSION=24.19.0
+NODE_MINIMUM=20.19
+case $OS in
+  Darwin) NODE_WHEEL='macosx_13_0_arm64 e12cbfd69089504e42fb14194ce734a9dcf3eb38c820ca63dd511d36fb964e9c' ;;
+  *) NODE_WHEEL='manylinux_2_28_x86_64 4196a947bcc883f2003ab101762d729f3e99b5e86b75bd09151563403e2eceb8' ;;
+esac
+readonly NODE_VERSION NODE_MINIMUM NODE_WHEEL
 readonly ZIG_VERSION ZIG_PLATFORM ZIG_SHA256 CARGO_DENY_VERSION
 
 # ---- places ----------------------------------------------------------------------------------------------------------------
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-OS=$(uname -s)
 # The build cache lies outside the checkout, so that a clean checkout and every worktree share it.
 # The same rule as in engine/mlx-sys/build.rs.
 if [ -n "${RMLX_BUILD_CACHE:-}" ]; then
@@ -53,12 +62,13 @@ readonly ROOT OS CACHE
 
 MLX_C_DIR=$CACHE/mlxc/vendor/mlx-sys-$MLX_C_VERSION
 STARTER_GGUF=$CACHE/starter/$STARTER_FILE
+NODE_DIR=$CACHE/tools/node-$NODE_VERSION
 CARGO_DENY=$CACHE/tools/cargo-deny-$CARGO_DENY_VERSION/bin/cargo-deny
 MACOS_CHECK=$CACHE/macos-check
 ZIG_DIR=$MACOS_CHECK/zig-$ZIG_VERSION
 # Debian's own name for its current Rust, unpacked here where it is not the installed one.
 MACOS_RUST=$MACOS_CHECK/rust
-readonly MLX_C_DIR STARTER_GGUF CARGO_DENY MACOS_CHECK ZIG_DIR MACOS_RUST
+readonly MLX_C_DIR STARTER_GGUF NODE_DIR CARGO_DENY MACOS_CHECK ZIG_DIR MACOS_RUST
 
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$CACHE/target}
 
@@ -105,6 +115,11 @@ at_least() {
 # download it, also where a newer one is there or its server cannot be reached.
 rust_minimum() { sed -n 's/^rust-version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml"; }
 
+node_is_there() { have node && have npm && at_least "$(node --version 2>/dev/null | tr -d v)" "$NODE_MINIMUM"; }
+
+# Where a window can open.
+has_display() { [ "$OS" = Darwin ] || [ -n "${DISPLAY:-}${WAYLAND_DISPLAY:-}" ]; }
+
 # rust_version RUSTC: its version, nothing where it does not run
 rust_version() { "$1" --version 2>/dev/null | sed -n 's/^rustc \([0-9.]*\).*/\1/p'; }
 
@@ -126,7 +141,10 @@ debian_rust() {
 own_target_dir() {
   local stamp=$CARGO_TARGET_DIR/.checkout
   if [ "$(cat "$stamp" 2>/dev/null)" = "$ROOT" ]; then return; fi
-  if [ -e "$CARGO_TARGET_DIR" ]; then find "$ROOT/engine" -name '*.rs' -exec touch {} +; fi
+  if [ -e "$CARGO_TARGET_DIR" ]; then find "$ROOT/engine" "$ROOT/src-tauri" "$ROOT/tests" -name '*.rs' -exec touch {} +; fi
   mkdir -p "$CARGO_TARGET_DIR"
   echo "$ROOT" >"$stamp"
 }
+
+# After the helpers that it needs: set-up's own Node, unless the machine's will do.
+if [ -x "$NODE_DIR/bin/node" ] && ! node_is_there; then PATH=$NODE_DIR/bin:$PATH; fi

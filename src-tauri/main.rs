@@ -1,3 +1,5 @@
-fn main() {
-    rmlx_app::run();
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rmlx_app::run()
 }

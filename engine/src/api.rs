@@ -202,6 +202,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Most tokens of one sequence, prompt and answer together; `None`: what the model allows.
     pub max_ctx: Option<usize>,
+    /// The folder of conversations and settings; `None`: the state folder.
+    pub home: Option<PathBuf>,
     /// Another process that holds the claim is an error, whether or not its engine could be used.
     pub no_attach: bool,
 }

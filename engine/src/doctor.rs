@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::api::{Check, CheckState, Device, Options};
-use crate::claim::Claim;
+use crate::attach::{self, Found};
+
 use crate::hub::{self, Snapshot};
 use crate::paths;
 
@@ -60,16 +61,24 @@ fn matrix_library(device: mlx::Device) -> Check {
 }
 
 fn claim(device: mlx::Device) -> Check {
-    if device == mlx::Device::Cpu {
-        return check("GPU claim", CheckState::Ok, "not needed on the CPU", None);
-    }
-    match Claim::holder() {
-        Ok(None) => check("GPU claim", CheckState::Ok, "free", None),
-        Ok(Some(holder)) => {
-            let pid = holder.pid;
-            check("GPU claim", CheckState::Warn, format!("process {pid} holds it"), Some("end that process, or use --device cpu"))
+    let state = |state, detail: String, fix| check("claim", state, detail, fix);
+    match attach::find() {
+        Ok(Found::Nobody) => state(CheckState::Ok, "free".into(), None),
+        Ok(Found::Engine(client)) if client.pid() == std::process::id() => {
+            state(CheckState::Ok, "held by this process, which answers for the others".into(), None)
         }
-        Err(e) => check("GPU claim", CheckState::Fail, e.to_string(), None),
+        Ok(Found::Engine(client)) => {
+            state(CheckState::Ok, format!("held by process {}, which answers for the others", client.pid()), None)
+        }
+        Ok(Found::Closed { pid, why: None }) if device == mlx::Device::Cpu => {
+            state(CheckState::Ok, format!("held by process {pid}; not needed on the CPU"), None)
+        }
+        Ok(Found::Closed { pid, why }) => {
+            let why = why.map_or_else(String::new, |why| format!(", which cannot be used: {why}"));
+            let fix = Some("end that process, or use --device cpu");
+            state(CheckState::Warn, format!("held by process {pid}{why}"), fix)
+        }
+        Err(e) => state(CheckState::Fail, e.to_string(), None),
     }
 }
 

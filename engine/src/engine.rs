@@ -3,22 +3,22 @@
 //! What needs no array (names, files, templates, tokenizing) happens on the caller's thread; the rest is sent to the worker.
 
 mod conversations;
+mod sharing;
 mod tokens;
+mod turns;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use time::OffsetDateTime;
 
 pub use crate::api::Options;
-use crate::api::{
-    Activity, BenchPlan, BenchReport, Check, Device, Dtype, Logits, ModelEntry, ModelInfo, Prompt, Request, Status,
-};
-use crate::attach::{self, Answered, Ask, Client, Found, Host};
+use crate::api::{Activity, BenchPlan, BenchReport, Check, Logits, ModelEntry, ModelInfo, Prompt, Request, Status};
+use crate::attach::{self, Client, Host};
 use crate::claim;
 use crate::config::ModelConfig;
 use crate::decode::{Plan, Resolved};
@@ -47,6 +47,8 @@ struct Shared {
     /// While it is shared. After the worker, whose last words its clients still get.
     host: Mutex<Option<Host>>,
     texts: Mutex<HashMap<PathBuf, Arc<ModelText>>>,
+    /// After the worker, so that answers it ends are saved.
+    conversations: conversations::Conversations,
 }
 
 /// Where answers are made.
@@ -76,7 +78,8 @@ impl Engine {
     }
 
     fn with(options: Options, backend: Backend) -> Self {
-        Self(Arc::new(Shared { options, backend, host: Mutex::default(), texts: Mutex::default() }))
+        let conversations = conversations::Conversations::new(&options);
+        Self(Arc::new(Shared { options, backend, host: Mutex::default(), texts: Mutex::default(), conversations }))
     }
 
     fn send(&self, command: Command) -> Result<()> {
@@ -203,6 +206,22 @@ impl Engine {
         worker::answer(&answer)?
     }
 
+    /// What the engine is doing now. Of an engine that is attached to another process's: nothing.
+    pub fn activity(&self) -> Activity {
+        match &self.0.backend {
+            Backend::Own { worker, .. } => worker.activity(),
+            Backend::Attached(_) => Activity::default(),
+        }
+    }
+
+    /// Calls `on_change` with every change from now on, for as long as the engine lives, from the engine's thread: it must be quick,
+    /// since all answers wait for it. One that panics is not called again. It must not own the engine, which would then never end.
+    pub fn watch(&self, on_change: impl Fn(&Activity) + Send + Sync + 'static) {
+        if let Backend::Own { worker, .. } = &self.0.backend {
+            worker.watch(on_change);
+        }
+    }
+
     /// What is installed and what is wrong with it.
     pub fn doctor(&self) -> Vec<Check> {
         doctor::checks(&self.0.options)
@@ -229,117 +248,6 @@ impl Engine {
             ))),
             Some(asked) => Ok(asked),
         }
-    }
-}
-
-/// One engine for several processes.
-impl Engine {
-    /// As [`Self::start`]; but where another rMLX of this user holds the claim and shares its engine, answers come from there. With
-    /// [`Device::Cpu`] nobody is asked: computing there stands in nobody's way.
-    ///
-    /// # Errors
-    /// [`Error::ClaimHeld`] when there is a GPU and its holder cannot be used, or with [`Options::no_attach`] when there is a holder;
-    /// [`Error::BadRequest`] for options that the other engine cannot honour.
-    pub fn start_or_attach(options: Options) -> Result<Self> {
-        if options.device == Device::Cpu {
-            return Self::start(options);
-        }
-        let (pid, why) = match attach::find()? {
-            Found::Nobody => return Self::start(options),
-            Found::Engine(client) if !options.no_attach => {
-                check_attached(&options, &client)?;
-                tracing::info!(pid = client.pid(), "attached");
-                return Ok(Self::with(options, Backend::Attached(client)));
-            }
-            Found::Engine(client) => (client.pid().to_string(), None),
-            Found::Closed { pid, why } => (pid, why),
-        };
-        let gpu = options.device == Device::Gpu || mlx::gpu_available();
-        if gpu || options.no_attach {
-            let why = why.map_or_else(String::new, |why| format!("\nit cannot be used: {why}"));
-            return Err(Error::ClaimHeld { pid, hint: format!("{why}{}", claim::HINT) });
-        }
-        if let Some(why) = why {
-            tracing::warn!("computing here, since the engine of process {pid} cannot be used: {why}");
-        }
-        Self::start(options)
-    }
-
-    /// The process whose engine answers, when it is not this one.
-    pub fn attached_to(&self) -> Option<u32> {
-        match &self.0.backend {
-            Backend::Own { .. } => None,
-            Backend::Attached(client) => Some(client.pid()),
-        }
-    }
-
-    /// Takes the claim, on any device, for as long as this engine lives and lets other rMLX processes of this user use it. Calling it
-    /// again changes nothing, or tries again when it failed before.
-    ///
-    /// # Errors
-    /// [`Error::ClaimHeld`] while another process holds the claim.
-    pub fn share(&self) -> Result<()> {
-        let Backend::Own { worker, claim } = &self.0.backend else {
-            return Err(Error::BadRequest("this engine is another process's, which shares it already".into()));
-        };
-        let mut host = self.0.host.lock().unwrap_or_else(PoisonError::into_inner);
-        if host.is_none() {
-            let engine = Arc::downgrade(&self.0);
-            *host = Some(Host::start(claim, worker.device(), move |ask| answer(&engine, ask))?);
-        }
-        Ok(())
-    }
-
-    /// What the engine is doing now. Of an engine that is attached to another process's: nothing.
-    pub fn activity(&self) -> Activity {
-        match &self.0.backend {
-            Backend::Own { worker, .. } => worker.activity(),
-            Backend::Attached(_) => Activity::default(),
-        }
-    }
-
-    /// Calls `on_change` with every change from now on, for as long as the engine lives, from the engine's thread: it must be quick,
-    /// since all answers wait for it. One that panics is not called again. It must not own the engine, which would then never end.
-    pub fn watch(&self, on_change: impl Fn(&Activity) + Send + Sync + 'static) {
-        if let Backend::Own { worker, .. } = &self.0.backend {
-            worker.watch(on_change);
-        }
-    }
-}
-
-/// Answers another process.
-fn answer(engine: &Weak<Shared>, ask: Ask) -> Result<Answered> {
-    // Not kept over the answer: it is for its owner to end it.
-    let engine = Engine(engine.upgrade().ok_or(Error::Cancelled)?);
-    let here = |model: attach::Model| {
-        if model.folder.is_absolute() {
-            open(model.name, &model.folder)
-        } else {
-            Err(Error::BadRequest(format!("not an absolute folder: {}", model.folder.display())))
-        }
-    };
-    Ok(match ask {
-        Ask::Status => Answered::Status(engine.status()),
-        Ask::Load(model) => Answered::Events(engine.load_here(here(model)?)?),
-        Ask::Generate(model, request) => Answered::Events(engine.generate_here(here(model)?, *request)?),
-    })
-}
-
-/// What was asked of this process's engine and cannot be had of the other's.
-fn check_attached(options: &Options, client: &Client) -> Result<()> {
-    let given = [
-        ("--dtype", options.dtype != Dtype::Auto),
-        ("--threads", options.threads.is_some()),
-        ("--max-ctx", options.max_ctx.is_some()),
-        ("--device gpu", options.device == Device::Gpu && client.device() != "gpu"),
-    ];
-    match given.iter().find(|(_, given)| *given) {
-        None => Ok(()),
-        Some((option, _)) => Err(Error::BadRequest(format!(
-            "{option} cannot be had: the rMLX that runs on this machine (process {}) was started without it\n\
-             hint: leave it out, or compute beside that one with --device cpu (--no-attach fails instead of using it)",
-            client.pid()
-        ))),
     }
 }
 

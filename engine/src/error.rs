@@ -120,3 +120,36 @@ impl From<mlx::Error> for Error {
         Self::Mlx(e.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_survive_the_way_to_another_process() {
+        let text = String::new;
+        for error in [
+            Error::io("f", std::io::Error::other("x")),
+            Error::ModelNotFound { name: text(), hint: text() },
+            Error::bad_file("f", ""),
+            Error::Unsupported(text()),
+            Error::Weights(text()),
+            Error::ContextLength { prompt: 2, limit: 1, hint: text() },
+            Error::BadRequest(text()),
+            Error::Template(text()),
+            Error::Tokenizer(text()),
+            Error::NonFinite,
+            Error::Cancelled,
+            Error::ClaimHeld { pid: text(), hint: text() },
+            Error::PortTaken { port: 1, owner: text(), next: None, hint: text() },
+            Error::NotFound(text()),
+            Error::Store { path: "f".into(), reason: text() },
+            Error::Mlx(text()),
+            Error::Internal(text()),
+        ] {
+            let attached = Error::Attached { code: Error::known_code(error.code()), message: error.to_string() };
+            assert_eq!((attached.code(), attached.to_string()), (error.code(), error.to_string()));
+        }
+        assert_eq!(Error::known_code("from the future"), "internal");
+    }
+}

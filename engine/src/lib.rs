@@ -18,5 +18,7 @@ pub mod paths;
 pub mod pipe;
 pub mod registry;
 pub mod server;
+pub mod settings;
+pub mod store;
 pub mod text;
 pub mod worker;

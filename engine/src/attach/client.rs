@@ -63,7 +63,7 @@ impl Client {
     /// # Errors
     /// As the engine's own `generate`.
     pub fn generate(&self, model: Model, request: Request) -> Result<Reader> {
-        self.events(Asked::Generate { model, request })
+        self.events(Asked::Generate { model, request: Box::new(request) })
     }
 
     fn events(&self, ask: Asked) -> Result<Reader> {
@@ -85,8 +85,9 @@ impl Client {
     /// Sends a request and reads the reply's first line.
     fn call(&self, ask: Asked, timeout: Option<Duration>) -> Result<(Lines, Reply)> {
         let stream = place::connect(&self.socket).map_err(|e| self.io(e))?;
-        let cloned = stream.set_write_timeout(Some(WRITE_TIME)).and_then(|()| stream.try_clone());
-        let mut lines = Lines::new(cloned.map_err(|e| self.io(e))?);
+        // Fails where the other end has closed already, and then no write waits.
+        let _ = stream.set_write_timeout(Some(WRITE_TIME));
+        let mut lines = Lines::new(stream.try_clone().map_err(|e| self.io(e))?);
         // A host that refuses may not read to the end, and then says why.
         let sent = wire::send(&stream, &Call { version: VERSION, ask });
         let line = match lines.next(timeout) {

@@ -202,7 +202,7 @@ fn serve(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
         Ok(Asked::Hello) => return open(stream, Reply::Hello { pid: std::process::id(), device: shared.device.clone() }),
         Ok(Asked::Status) => Ask::Status,
         Ok(Asked::Load { model }) => Ask::Load(model),
-        Ok(Asked::Generate { model, request }) => Ask::Generate(model, Box::new(request)),
+        Ok(Asked::Generate { model, request }) => Ask::Generate(model, request),
         Err(e) => return open(stream, refused(&e)),
     };
     drop(line);

@@ -16,11 +16,12 @@ pub use client::Client;
 pub use host::{Answered, Ask, Host};
 pub use wire::Model;
 
+use std::io;
 use std::thread;
 use std::time::Duration;
 
 use crate::claim::{Claim, Holder};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What became of looking for another engine.
 #[derive(Debug)]
@@ -42,24 +43,25 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// # Errors
 /// The claim's file cannot be looked at.
 pub fn find() -> Result<Found> {
-    let mut found = look()?;
-    for _ in 1..LOOKS {
-        if !matches!(found, Found::Closed { .. }) {
-            break;
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let Some(Holder { pid, socket }) = Claim::holder()? else { return Ok(Found::Nobody) };
+        let why = match socket.map(|s| Client::connect(&s)) {
+            Some(Ok(client)) => return Ok(Found::Engine(client)),
+            Some(Err(e)) => Some(e),
+            None => None,
+        };
+        if looks == LOOKS || why.as_ref().is_some_and(|e| !is_gone(e)) {
+            return Ok(Found::Closed { pid, why: why.map(|e| e.to_string()) });
         }
         thread::sleep(PAUSE);
-        found = look()?;
     }
-    Ok(found)
 }
 
-fn look() -> Result<Found> {
-    Ok(match Claim::holder()? {
-        None => Found::Nobody,
-        Some(Holder { pid, socket: None }) => Found::Closed { pid, why: None },
-        Some(Holder { pid, socket: Some(socket) }) => match Client::connect(&socket) {
-            Ok(client) => Found::Engine(client),
-            Err(why) => Found::Closed { pid, why: Some(why.to_string()) },
-        },
-    })
+/// Nobody listens there, any more or yet.
+fn is_gone(error: &Error) -> bool {
+    use io::ErrorKind as K;
+    let gone = [K::NotFound, K::ConnectionRefused, K::ConnectionReset, K::BrokenPipe, K::UnexpectedEof];
+    matches!(error, Error::Io { source, .. } if gone.contains(&source.kind()))
 }

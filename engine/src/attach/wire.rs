@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{ErrorInfo, Event, Request, Status};
@@ -40,7 +41,7 @@ pub enum Asked {
     Hello,
     Status,
     Load { model: Model },
-    Generate { model: Model, request: Request },
+    Generate { model: Model, request: Box<Request> },
 }
 
 /// A model by the name that the user gave and the folder that it stood for where it was given.
@@ -88,9 +89,19 @@ pub fn send(mut stream: &UnixStream, value: &impl Serialize) -> io::Result<()> {
     stream.write_all(&line)
 }
 
+/// Something can be read, the end included.
+fn readable(stream: &UnixStream, timeout: Option<Duration>) -> io::Result<bool> {
+    let timeout = timeout.map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
+    match poll(&mut [PollFd::new(stream, PollFlags::IN)], timeout.as_ref()) {
+        Ok(n) => Ok(n > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// Reads lines, however they are cut into pieces.
 pub struct Lines {
-    pub stream: UnixStream,
+    pub(super) stream: UnixStream,
     bytes: Vec<u8>,
     /// Of `bytes`, how many have no line's end among them.
     searched: usize,
@@ -125,13 +136,15 @@ impl Lines {
             if left.is_some_and(|l| l.is_zero()) {
                 return Ok(Poll::Pending);
             }
-            self.stream.set_read_timeout(left)?;
+            // Asked before reading, since macOS sets no timeouts on a socket whose other end has closed.
+            if !readable(&self.stream, left)? {
+                continue;
+            }
             let mut piece = [0; 16 << 10];
             match self.stream.read(&mut piece) {
                 Ok(0) => return Ok(Poll::Ready(None)),
                 Ok(n) => self.bytes.extend_from_slice(&piece[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
                 Err(e) => return Err(e),
             }
         }

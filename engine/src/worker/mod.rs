@@ -101,6 +101,11 @@ fn gone() -> Error {
     Error::Internal("the engine's thread is gone".into())
 }
 
+/// MLX has a GPU on this machine.
+pub fn gpu_available() -> bool {
+    mlx::gpu_available()
+}
+
 /// Starts the thread; nothing is loaded and no claim taken yet. Models on the GPU take theirs from `claim`.
 ///
 /// # Errors

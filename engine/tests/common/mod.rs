@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -47,8 +48,14 @@ impl Rmlx {
     /// `MODEL` in `args` stands for the tiny model. Runs on the CPU, whatever this machine has.
     pub fn command(&self, args: &[&str]) -> Command {
         let model = self.model();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rmlx"));
+        let mut command = self.apart(env!("CARGO_BIN_EXE_rmlx"));
         command.args(args.iter().map(|arg| if *arg == "MODEL" { model.as_str() } else { arg }));
+        command
+    }
+
+    /// Another program, kept from everything that is this machine's user's.
+    pub fn apart(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
         command.env("RMLX_CLAIM", self.claim()).env_remove("XDG_RUNTIME_DIR").env("TMPDIR", self.folder.path());
         command.env("RMLX_HOME", self.home()).env_remove("RUST_LOG").env("COLUMNS", "100");
         // No model of this machine's user.

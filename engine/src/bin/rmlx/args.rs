@@ -8,7 +8,7 @@ use rmlx_engine::engine::{Engine, MLX_VERSION};
 use rmlx_engine::log;
 
 use crate::failure;
-use crate::{bench, chat, doctor, import, info, list, logits, out, run, serve};
+use crate::{bench, chat, doctor, history, import, info, list, logits, out, run, serve, settings};
 
 /// Runs language models on this machine, on Apple's MLX.
 #[derive(Debug, Parser)]
@@ -24,10 +24,12 @@ pub struct Cli {
 pub enum Command {
     Run(run::Run),
     Chat(chat::Chat),
+    History(history::History),
     Serve(serve::Serve),
     Info(info::Info),
     Import(import::Import),
     List(list::List),
+    Settings(settings::SettingsArgs),
     Doctor(doctor::Doctor),
     Bench(bench::Bench),
     Logits(logits::Logits),
@@ -43,10 +45,12 @@ impl Command {
         match self {
             Self::Run(_) => "run",
             Self::Chat(_) => "chat",
+            Self::History(_) => "history",
             Self::Serve(_) => "serve",
             Self::Info(_) => "info",
             Self::Import(_) => "import",
             Self::List(_) => "list",
+            Self::Settings(_) => "settings",
             Self::Doctor(_) => "doctor",
             Self::Bench(_) => "bench",
             Self::Logits(_) => "logits",
@@ -142,6 +146,7 @@ impl Global {
             dtype: self.dtype.into(),
             threads: self.threads,
             max_ctx: self.max_ctx,
+            home: None,
             no_attach: false,
         }
     }
@@ -201,7 +206,7 @@ impl Sharing {
         let engine = Engine::start_or_attach(Options { no_attach: self.no_attach, ..global.options() })?;
         if let Some(pid) = engine.attached_to() {
             out::complain(&format!(
-                "the rMLX that is running (process {pid}) answers; --no-attach refuses that, --device cpu computes here"
+                "using the rMLX that is running already (process {pid}); --no-attach refuses that, --device cpu computes here"
             ));
         }
         Ok(engine)

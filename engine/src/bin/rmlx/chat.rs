@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rmlx_engine::api::{Message, Prompt};
+use rmlx_engine::api::{AnswerState, Ask, ChatSettings, ErrorInfo, Message, Prompt, Request, Role, Turn};
 use rmlx_engine::engine::Engine;
 use rmlx_engine::error::Error;
 use serde_json::{Value, json};
@@ -31,6 +31,12 @@ pub struct Chat {
     system: Option<String>,
     #[command(flatten)]
     sharing: Sharing,
+    /// Keep the conversation, for `rmlx history` and the app, whose settings then count where no flag says otherwise
+    #[arg(long)]
+    keep: bool,
+    /// Go on with a kept conversation
+    #[arg(long, value_name = "ID")]
+    resume: Option<i64>,
 }
 
 const HELP: &str = "\
@@ -43,27 +49,35 @@ const HELP: &str = "\
 
 pub fn run(args: Chat, global: &Global, signals: &Signals) -> Result<()> {
     let engine = args.sharing.engine(global)?;
+    let keep = args.keep || args.resume.is_some();
+    let settings = if keep { engine.settings()?.chat } else { ChatSettings::default() };
+    if let Some(id) = args.resume {
+        let count = engine.conversation(id)?.messages.len();
+        out::complain(&format!("({count} messages)"));
+    }
     or_exit(follow_load(engine.load(&args.model)?, signals))?;
     let human = io::stdin().is_terminal() && io::stdout().is_terminal();
     let mut lines = Lines::open(human, signals)?;
-    let mut session = Session { engine, global, signals, human, model: args.model, system: args.system, messages: Vec::new() };
+    let mut session = Session {
+        engine,
+        global,
+        signals,
+        human,
+        model: args.model,
+        system: args.system.or_else(|| Some(settings.system.clone()).filter(|s| !s.is_empty())),
+        settings,
+        keep,
+        conversation: args.resume,
+        messages: Vec::new(),
+    };
     if human {
         out::complain(&format!("{} is ready. /help lists the commands.", session.model));
     }
-    loop {
-        let command = match lines.next()? {
-            Line::Text(text) if text.trim().is_empty() => continue,
-            Line::Text(text) => Command::parse(&text),
-            Line::End => return Ok(()),
-        };
-        match session.act(command) {
-            Ok(Go::On) => {}
-            Ok(Go::Quit) => return Ok(()),
-            // A human reads it and goes on; a script must not take the next line's answer for this one's.
-            Err(Failure::Engine(error)) if human => out::complain(&format!("error: {}", error.message)),
-            Err(failure) => return Err(failure),
-        }
+    let ended = session.talk(&mut lines);
+    if let Some(id) = session.conversation {
+        out::complain(&format!("(kept as conversation {id}; --resume {id} goes on with it)"));
     }
+    or_exit(ended)
 }
 
 #[derive(Debug, PartialEq)]
@@ -110,19 +124,50 @@ struct Session<'a> {
     human: bool,
     model: String,
     system: Option<String>,
+    settings: ChatSettings,
+    /// Conversations are the store's, and `messages` stays empty.
+    keep: bool,
+    /// The kept one, once it has begun.
+    conversation: Option<i64>,
     /// Without the system message.
     messages: Vec<Message>,
 }
 
 impl Session<'_> {
+    fn talk(&mut self, lines: &mut Lines) -> Result<()> {
+        loop {
+            let command = match lines.next()? {
+                Line::Text(text) if text.trim().is_empty() => continue,
+                Line::Text(text) => Command::parse(&text),
+                Line::End => return Ok(()),
+            };
+            match self.act(command) {
+                Ok(Go::On) => {}
+                Ok(Go::Quit) => return Ok(()),
+                // A human reads it and goes on; a script must not take the next line's answer for this one's.
+                Err(Failure::Engine(error)) if self.human => out::complain(&format!("error: {}", error.message)),
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
     fn act(&mut self, command: Command) -> Result<Go> {
         match command {
+            Command::Say(text) if self.keep => self.say_kept(text)?,
             Command::Say(text) => self.say(text)?,
-            Command::Reset => self.messages.clear(),
+            Command::Reset => {
+                self.messages.clear();
+                self.conversation = None;
+            }
             Command::System(text) => self.system = text,
             Command::Save(path) => {
-                save(&path, &self.model, &self.conversation())?;
+                save(&path, &self.model, &self.messages()?)?;
                 self.note(&format!("saved: {}", path.display()));
+            }
+            Command::Load(_) if self.keep => {
+                return Err(
+                    Error::BadRequest("/load and --keep do not go together: --resume goes on with a kept one".into()).into()
+                );
             }
             Command::Load(path) => {
                 (self.system, self.messages) = load(&path)?;
@@ -137,31 +182,76 @@ impl Session<'_> {
 
     fn say(&mut self, text: String) -> Result<()> {
         self.messages.push(Message::new("user", text));
-        let prompt = Prompt::Chat { messages: self.conversation(), variables: serde_json::Map::new() };
+        let prompt = Prompt::Chat { messages: self.messages()?, variables: serde_json::Map::new() };
         let mut answer = Answer::default();
         let ended = self.engine.generate(&self.model, self.global.request(prompt)).map_err(Failure::from);
         let ended = ended.and_then(|reader| follow(reader, self.signals, &mut answer, &mut out::print));
-        if !answer.text.ends_with('\n') && !answer.text.is_empty() {
-            out::print("\n")?;
-        }
+        end_line(&answer.text)?;
         // What the model has not answered at all is as if it had not been said.
         if answer.text.is_empty() && ended.is_err() {
             self.messages.pop();
         } else {
             self.messages.push(Message::new("assistant", answer.text));
         }
+        self.stopped_or(ended)
+    }
+
+    /// The store keeps the question and the answer, however this ends.
+    fn say_kept(&mut self, text: String) -> Result<()> {
+        let turn = Turn { conversation: self.conversation, model: self.model.clone(), ask: Ask::New { text } };
+        let (global, settings) = (self.global, &self.settings);
+        let request = |prompt| with_settings(global.request(prompt), settings);
+        let begun = self.engine.chat_with(turn, self.system.as_deref().unwrap_or_default(), request)?;
+        let id = begun.conversation.id;
+        self.conversation = Some(id);
+        let mut answer = Answer::default();
+        let ended = match self.engine.follow(id) {
+            Some(reader) => follow(reader, self.signals, &mut answer, &mut out::print),
+            None => self.over_already(id, &mut answer),
+        };
+        if ended.is_err() {
+            self.engine.stop(id);
+        }
+        end_line(&answer.text)?;
+        self.stopped_or(ended)
+    }
+
+    /// A short answer may have ended before anybody could follow it.
+    fn over_already(&self, id: i64, answer: &mut Answer) -> Result<()> {
+        let Some(last) = self.engine.conversation(id)?.messages.pop() else { return Ok(()) };
+        out::print(&last.content)?;
+        answer.text = last.content;
+        match last.answer {
+            Some(info) if info.state != AnswerState::Complete => {
+                let lost = || ErrorInfo::from(&Error::Internal("the answer ended before its end".into()));
+                Err(Failure::Engine(info.error.unwrap_or_else(lost)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn stopped_or(&self, ended: Result<()>) -> Result<()> {
         match ended {
             Err(Failure::Signal(INTERRUPT)) => {
                 self.note("stopped");
                 Ok(())
             }
-            other => or_exit(other),
+            other => other,
         }
     }
 
-    fn conversation(&self) -> Vec<Message> {
+    /// All of the conversation, with the system message.
+    fn messages(&self) -> Result<Vec<Message>> {
         let system = self.system.as_ref().map(|text| Message::new("system", text.as_str()));
-        system.into_iter().chain(self.messages.iter().cloned()).collect()
+        let kept = match self.conversation {
+            Some(id) => self.engine.conversation(id)?.messages,
+            None => Vec::new(),
+        };
+        let kept = kept.into_iter().map(|m| match m.role {
+            Role::User => Message::new("user", m.content),
+            Role::Assistant => Message::new("assistant", m.content),
+        });
+        Ok(system.into_iter().chain(kept).chain(self.messages.iter().cloned()).collect())
     }
 
     fn note(&self, text: &str) {
@@ -169,6 +259,17 @@ impl Session<'_> {
             out::complain(&format!("({text})"));
         }
     }
+}
+
+/// Flags come before settings.
+fn with_settings(mut request: Request, settings: &ChatSettings) -> Request {
+    request.sampling.temperature = request.sampling.temperature.or(settings.temperature);
+    request.max_tokens = request.max_tokens.or(settings.max_tokens);
+    request
+}
+
+fn end_line(text: &str) -> Result<()> {
+    if text.is_empty() || text.ends_with('\n') { Ok(()) } else { out::print("\n") }
 }
 
 fn save(path: &Path, model: &str, messages: &[Message]) -> Result<()> {

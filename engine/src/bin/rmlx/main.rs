@@ -7,6 +7,7 @@ mod chat;
 mod doctor;
 mod failure;
 mod files;
+mod history;
 mod import;
 mod info;
 mod line;
@@ -18,6 +19,7 @@ mod progress;
 mod prompt;
 mod run;
 mod serve;
+mod settings;
 mod signals;
 
 use std::process::ExitCode;
@@ -43,10 +45,12 @@ fn main() -> ExitCode {
     let ended = Signals::watch().and_then(|signals| match command {
         Command::Run(args) => run::run(args, &global, &signals),
         Command::Chat(args) => chat::run(args, &global, &signals),
+        Command::History(args) => history::run(args, &global),
         Command::Serve(args) => serve::run(args, &global, &signals),
         Command::Info(args) => info::run(&args, &global),
         Command::Import(args) => import::run(args, &global, &signals),
         Command::List(args) => list::run(&args, &global),
+        Command::Settings(_) => settings::run(&global),
         Command::Doctor(args) => doctor::run(&args, &global),
         Command::Bench(args) => bench::run(args, &global),
         Command::Logits(args) => logits::run(args, &global),

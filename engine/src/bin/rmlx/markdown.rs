@@ -22,7 +22,9 @@ pub fn page() -> String {
         let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
         page.push_str(&format!("### rmlx {}\n\n{}\n\n", command.get_name(), sentence(&about)));
         page.push_str(&usage(command));
-        page.push_str(&table(command.get_arguments().filter(|arg| !arg.is_global_set() && arg.get_id() != "help")));
+        page.push_str(&actions(command));
+        // Those with a heading are the flags of every command.
+        page.push_str(&table(command.get_arguments().filter(|arg| arg.get_help_heading().is_none() && arg.get_id() != "help")));
     }
     page.push_str(REST);
     page
@@ -54,6 +56,8 @@ standard error is a terminal.
 | `RMLX_HOME` | the state folder; else `~/Library/Application Support/rMLX` on macOS, `$XDG_DATA_HOME/rmlx` or `~/.local/share/rmlx` on Linux |
 | `RUST_LOG` | what is logged when `--log` does not say |
 | `<state folder>/models` | what `rmlx import` writes |
+| `<state folder>/conversations.db` | the conversations of the app and of `rmlx chat --keep` (SQLite), for this user's eyes only |
+| `<state folder>/settings.toml` | the settings that differ from the defaults |
 | `<state folder>/logs` | JSON lines, 100 MB at most, the oldest removed first; no prompts and no answers above level `debug` |
 | `<state folder>/chat_history` | the lines typed into `rmlx chat` |
 | `/var/tmp/rmlx.claim` | the lock of the process that uses the GPU; it ends with the process |
@@ -61,6 +65,18 @@ standard error is a terminal.
 
 fn usage(command: &mut Command) -> String {
     format!("```\n{}\n```\n\n", command.render_usage().to_string().trim_start_matches("Usage: "))
+}
+
+/// What a command has below itself.
+fn actions(command: &Command) -> String {
+    let rows: Vec<String> = command.get_subcommands().filter(|c| c.get_name() != "help").map(action).collect();
+    if rows.is_empty() { String::new() } else { format!("| | |\n|---|---|\n{}\n\n", rows.join("\n")) }
+}
+
+fn action(command: &Command) -> String {
+    let values = command.get_positionals().flat_map(|arg| arg.get_value_names().unwrap_or_default());
+    let name = std::iter::once(command.get_name()).chain(values.map(|v| v.as_str())).collect::<Vec<_>>().join(" ");
+    format!("| `{name}` | {} |", command.get_about().map(ToString::to_string).unwrap_or_default().replace('|', "\\|"))
 }
 
 /// The first line of a doc comment has no full stop, as clap wants it.

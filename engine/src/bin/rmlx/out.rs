@@ -33,7 +33,12 @@ pub fn json(value: impl serde::Serialize) -> Result<Value> {
 /// To the human; there is nobody to tell when that fails. Messages quote names and files, which may hold anything, so control
 /// characters are shown and not obeyed.
 pub fn complain(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", shown(text, &['\n', '\t']));
+    let _ = writeln!(io::stderr().lock(), "{}", printable(text));
+}
+
+/// Text of somebody else's making, over several lines, so that it cannot drive the terminal.
+pub fn printable(text: &str) -> String {
+    shown(text, &['\n', '\t'])
 }
 
 fn shown(text: &str, kept: &[char]) -> String {
