@@ -63,13 +63,20 @@ fn it_answers_and_ends_well() {
     assert_eq!(ids, [model.as_str()]);
     assert_eq!(chat(server.at, &body(&model, json!({ "logit_bias": only('h'), "max_tokens": 3 }))).text(), "hhh");
     // In flight when the end is asked for.
-    let mut answer = body(&model, json!({ "logit_bias": only('h'), "max_tokens": 300 }));
+    let secret = json!([{ "role": "user", "content": "a secret" }]);
+    let mut answer = body(&model, json!({ "logit_bias": only('h'), "max_tokens": 300, "messages": secret }));
     answer["stream"] = true.into();
     let mut stream = Stream::open(server.at, &answer);
     stream.tokens(1);
     signal(&server.pid(), "TERM");
     assert!(stream.any(|frame| frame == Frame::Done));
     assert_eq!(server.end(), Some(0));
+    let logs: String = std::fs::read_dir(rmlx.home().join("logs"))
+        .unwrap()
+        .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    assert!(logs.contains("/v1/chat/completions") && logs.contains("\"status\":200"), "requests are logged: {logs}");
+    assert!(!logs.contains("a secret") && !logs.contains("hhh"), "what they say is not: {logs}");
 }
 
 #[test]
@@ -101,9 +108,10 @@ fn one_engine_and_one_owner_of_a_port() {
     let second = end(command(&rmlx, &["serve", "--device", "cpu", "--port", "0"]).spawn().unwrap());
     assert_eq!(second.code, Some(11), "{second:?}");
     assert!(second.stderr.contains(&server.pid()) && second.stderr.contains("hint:"), "{second:?}");
-    // Another claim, the same port.
+    // Another claim, the same port, which the settings name.
     let port = server.at.port().to_string();
-    let mut other = command(&rmlx, &["serve", "--device", "cpu", "--port", &port]);
+    std::fs::write(rmlx.home().join("settings.toml"), format!("[endpoint]\nport = {port}\n")).unwrap();
+    let mut other = command(&rmlx, &["serve", "--device", "cpu"]);
     let refused = end(other.env("RMLX_CLAIM", rmlx.folder.path().join("other")).spawn().unwrap());
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains(&format!("rmlx (process {})", server.pid())), "{refused:?}");

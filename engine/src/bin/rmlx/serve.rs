@@ -19,9 +19,9 @@ use crate::signals::Signals;
 /// ends it at once.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where to listen
-    #[arg(long, default_value_t = 8080)]
-    port: u16,
+    /// Where to listen; 0 is any free port [default: the setting endpoint.port, 8080 unless changed]
+    #[arg(long)]
+    port: Option<u16>,
     /// An address of this machine alone
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     host: IpAddr,
@@ -38,7 +38,11 @@ pub fn run(args: Serve, global: &Global, signals: &Signals) -> Result<()> {
     engine.share()?;
     // A wrong name is told before anybody can connect.
     let load = args.model.as_deref().map(|model| engine.load(model)).transpose()?;
-    let options = ServeOptions { host: args.host, port: args.port };
+    let port = match args.port {
+        Some(port) => port,
+        None => engine.settings()?.endpoint.port,
+    };
+    let options = ServeOptions { host: args.host, port };
     let serving = server::start_with(engine, &options, Limits::default(), args.model.iter().cloned().collect())?;
     let url = serving.url();
     out::print(&format!("rMLX listens on {url}\n\n{}", advice(&url, args.model.as_deref())))?;
