@@ -1,7 +1,7 @@
 /**
  * The page's backend without an engine: scripted models, conversations and answers, for a browser. `dev.html?...` takes
  * `speed` (tokens a second), `models=none`, `thread=N` (messages of one long conversation), `load` and `prefill` (milliseconds),
- * `platform=macos|linux`, `theme`, `shortcut=taken`.
+ * `platform=macos|linux`, `theme`, `shortcut=taken`, `fresh` (forget what was open).
  */
 import type { Failure } from "../src/failure";
 import type {
@@ -411,7 +411,7 @@ export class Stub implements Backend {
   }
 
   async pageState(): Promise<string> {
-    return sessionStorage.getItem(STATE_KEY) ?? "";
+    return this.query.has("fresh") ? "" : (sessionStorage.getItem(STATE_KEY) ?? "");
   }
 
   async setPageState(state: string): Promise<void> {

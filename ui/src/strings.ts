@@ -77,6 +77,7 @@ export const strings = {
     show: "Show conversations",
     hide: "Hide conversations",
     new: "New conversation",
+    withKeys: (what: string, mac: boolean, key: string) => `${what} (${mac ? "⌘" : "Ctrl+"}${key})`,
     search: "Search",
     searchLabel: "Search conversations",
     clearSearch: "Clear the search",

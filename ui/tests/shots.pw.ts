@@ -17,9 +17,7 @@ for (const theme of ["light", "dark"] as const) {
     await page.emulateMedia({ colorScheme: theme });
     const shot = (name: string) => page.screenshot({ path: `${folder ?? ""}/${theme}-${name}.png` });
     const open = async (query = "") => {
-      await page.goto(`/dev.html?platform=macos&${query}`);
-      await page.evaluate(() => { sessionStorage.clear(); });
-      await page.reload();
+      await page.goto(`/dev.html?platform=macos&fresh&${query}`);
       await composer(page).waitFor();
     };
     await open();
@@ -53,7 +51,7 @@ for (const theme of ["light", "dark"] as const) {
     await shot("undo");
     await page.evaluate(() => { window.stub.failures.chat = { code: "claim_held", message: "another rMLX (process 4711) holds the GPU on this machine\nhint: quit it, or ask it through its endpoint" }; });
     await ask(page, "What is the capital of France?");
-    await page.locator(".trouble").waitFor();
+    await page.locator(".trouble").last().waitFor();
     await shot("error");
     await open("load=9000");
     await ask(page, "What is the capital of France?");
@@ -88,7 +86,7 @@ for (const theme of ["light", "dark"] as const) {
     await shot("settings");
     await page.evaluate(() => { window.stub.takenPort = 8080; });
     await page.getByRole("switch").click();
-    await page.locator(".trouble").waitFor();
+    await page.locator(".trouble").last().waitFor();
     await page.getByRole("switch").scrollIntoViewIfNeeded();
     await page.waitForTimeout(200);
     await shot("settings-port");

@@ -19,7 +19,7 @@ export function splitSentences(text: string): { whole: string[]; rest: string } 
     const sentence = rest.slice(0, end).trim();
     rest = rest.slice(end);
     // "3." of a list, or "Dr.": too short to stop for.
-    if (/^(?:\d+|\p{Lu}\p{Ll}{0,2})\.$/u.test(sentence) && !match[0].includes("\n") && rest !== "") {
+    if (/^(?:\d+|\p{Lu}|Dr|Mr|Mrs|Ms|Prof|St)\.$/u.test(sentence) && !match[0].includes("\n") && rest !== "") {
       rest = `${sentence} ${rest}`;
       const next = END.exec(rest.slice(sentence.length + 1));
       if (!next) return { whole, rest };

@@ -39,11 +39,14 @@ export function readChord(press: Press, mac: boolean): Chord {
   return { kind: "chord", text: [...parts, key].join("+") };
 }
 
+/** The order in which macOS writes them. */
+const MAC_ORDER = "⌃⌥⇧⌘";
 const MAC: Record<string, string> = { cmdorctrl: "⌘", cmd: "⌘", command: "⌘", super: "⌘", ctrl: "⌃", control: "⌃", alt: "⌥", option: "⌥", shift: "⇧" };
 const OTHER: Record<string, string> = { cmdorctrl: "Ctrl", commandorcontrol: "Ctrl", control: "Ctrl", option: "Alt" };
 
 export function showChord(text: string, mac: boolean): string {
   const parts = text.split("+").filter((part) => part !== "");
   const shown = parts.map((part) => (mac ? MAC : OTHER)[part.toLowerCase()] ?? part.replace(/^Arrow/, ""));
-  return shown.join(mac ? "" : "+");
+  const rank = (part: string) => (MAC_ORDER.includes(part) ? MAC_ORDER.indexOf(part) : MAC_ORDER.length);
+  return mac ? shown.sort((a, b) => rank(a) - rank(b)).join("") : shown.join("+");
 }
