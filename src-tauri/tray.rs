@@ -71,7 +71,7 @@ impl View {
     }
 }
 
-/// Menus read `&` (and on Linux `_`) before a letter as a keyboard mark; doubled they are themselves.
+/// Menus read `&` before a letter as a keyboard mark; doubled it is itself.
 fn line(text: &str) -> String {
     let short = match text.char_indices().nth(LINE) {
         Some((end, _)) => format!("{}…", &text[..end]),
