@@ -11,7 +11,7 @@ export const entry = (page: Page, title: string) => page.getByRole("navigation")
 
 /** Opens the page over the stub; see dev/backend.ts for what the query may say. */
 export async function open(page: Page, query = "") {
-  await page.goto(`/dev.html?load=20&prefill=20&speed=400&${query}`);
+  await page.goto(`/dev.html?${query}&load=20&prefill=20&speed=400`);
   await composer(page).waitFor();
 }
 
