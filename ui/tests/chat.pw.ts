@@ -22,7 +22,7 @@ test("a question is asked and its answer streams", async ({ page }) => {
 });
 
 test("loading and reading the prompt are shown with their figures", async ({ page }) => {
-  await open(page, "load=1500&prefill=1500");
+  await open(page, "load=5000&prefill=4000");
   await ask(page, "What is the capital of France?");
   await expect(page.getByText("Reading files")).toBeVisible();
   await expect(page.getByText(/Loading weights: \d+ MB of 270 MB/)).toBeVisible();

@@ -22,7 +22,7 @@ export async function ask(page: Page, text: string) {
 
 /** The running answer is over. */
 export async function done(page: Page) {
-  await expect(page.getByRole("button", { name: "Send" })).toBeVisible();
+  await expect(page.locator("form")).toHaveAttribute("aria-busy", "false", { timeout: 20_000 });
 }
 
 /** What is wrong with the page's accessibility, one line a finding. */
