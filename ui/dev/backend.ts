@@ -42,6 +42,8 @@ interface Conversation {
 interface Running {
   stopped: boolean;
   text: string;
+  /** Where it is before there is text. */
+  progress: Event | null;
   listeners: Set<(events: Event[]) => void>;
   ended: Promise<void>;
 }
@@ -303,10 +305,11 @@ export class Stub implements Backend {
   }
 
   private start(of: Conversation, answer: Node, question: string): void {
-    const run: Running = { stopped: false, text: "", listeners: new Set(), ended: Promise.resolve() };
+    const run: Running = { stopped: false, text: "", progress: null, listeners: new Set(), ended: Promise.resolve() };
     const { id } = of.entry;
     this.running.set(id, run);
     const send = (event: Event) => {
+      run.progress = event;
       for (const listener of run.listeners) listener([event]);
     };
     run.ended = this.write(answer, question, run, send).then(() => {
@@ -356,7 +359,7 @@ export class Stub implements Backend {
     this.call("follow");
     const run = this.running.get(conversation);
     if (!run) return false;
-    on([{ type: "text", delta: run.text }]);
+    on([{ type: "text", delta: run.text }, ...(run.text === "" && run.progress ? [run.progress] : [])]);
     run.listeners.add(on);
     await run.ended;
     return true;

@@ -45,6 +45,7 @@ export class ChatState {
   private saver: ReturnType<typeof setTimeout> | undefined;
   private refresher: ReturnType<typeof setTimeout> | undefined;
   private searches = 0;
+  private listening = false;
   private page = "chat";
 
   constructor(readonly session: Session) {}
@@ -83,9 +84,12 @@ export class ChatState {
 
   /** Reads everything; returns the page that was shown last. */
   async begin(): Promise<string> {
-    await this.backend.on("conversations", () => {
-      this.soonRefresh();
-    });
+    if (!this.listening) {
+      this.listening = true;
+      await this.backend.on("conversations", () => {
+        this.soonRefresh();
+      });
+    }
     const kept = readKept(await this.backend.pageState().catch(() => ""));
     this.sideOpen = kept.side;
     this.drafts = new Map(Object.entries(kept.drafts));
