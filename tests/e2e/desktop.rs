@@ -62,7 +62,7 @@ fn the_icon_and_its_menu_show_and_control_the_app() {
 fn the_shortcut_and_a_second_start_show_the_window() {
     let desk = Desk::new("shortcut");
     let tray = TrayHost::start(&desk);
-    let app = App::start(&desk, &["--hidden"]);
+    let mut app = App::start(&desk, &["--hidden"]);
     tray.wait_for_item();
     stays("hidden", MOMENT, || windows().is_empty());
 
@@ -77,6 +77,22 @@ fn the_shortcut_and_a_second_start_show_the_window() {
     stays("a hidden second start shows nothing", MOMENT, || windows().is_empty());
     let mut third = App::start(&desk, &[]);
     assert_eq!(third.end().code(), Some(0));
+    focus(&window());
+
+    // Another one is recorded in Settings; it works at once and the old one does not any more.
+    let page = Page::open(&desk, &mut app);
+    page.click("button", "Settings");
+    page.click("button", "Record a shortcut*");
+    page.get("button", "Press keys…");
+    key("ctrl+alt+k");
+    page.get("button", "Record a shortcut; now: Ctrl+Alt+K");
+    assert!(!page.says("The shortcut does not work"));
+    drop(page);
+    key(SHORTCUT);
+    stays("the old shortcut is free", MOMENT, || !windows().is_empty());
+    key("ctrl+alt+k");
+    gone();
+    key("ctrl+alt+k");
     window();
     app.quit(&desk);
 }
@@ -145,5 +161,17 @@ fn without_a_place_for_icons_it_is_a_normal_window() {
     page.click("button", &title);
     page.wait_for_text("reached the limit of tokens");
     drop(page);
-    app.quit(&desk);
+
+    // A panel may start later than the app, and go before it.
+    let mut tray = TrayHost::start(&desk);
+    tray.wait_for_item();
+    close(&window());
+    gone();
+    stays("now the icon can bring it back", MOMENT, || app.ended().is_none());
+    tray.click("Show");
+    let shown = window();
+    tray.leave();
+    close(&shown);
+    assert_eq!(app.end().code(), Some(0));
+    all_gone(&desk);
 }

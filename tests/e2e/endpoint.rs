@@ -28,6 +28,7 @@ fn the_switch_opens_and_closes_the_endpoint() {
     page.click("button", "Settings");
     page.click("switch", SWITCH);
     page.wait_for_text(&format!("http://127.0.0.1:{port}/v1"));
+    page.show("switch", SWITCH);
     shot("endpoint-on");
 
     let question = json!({
@@ -75,6 +76,7 @@ fn a_port_that_is_taken_is_named_with_its_owner() {
     let text = page.text();
     assert!(text.contains(&port.to_string()), "{text}");
     assert!(text.contains(&std::process::id().to_string()), "names the owner, which is this test: {text}");
+    page.show("switch", SWITCH);
     shot("port-taken");
 
     page.click("button", "Use port *");

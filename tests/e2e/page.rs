@@ -115,6 +115,12 @@ impl Page {
         self.wait(element.click()).unwrap_or_else(|e| panic!("{role} “{name}”: {e}"));
     }
 
+    /// Scrolls it into the middle, for a picture.
+    pub fn show(&self, role: &str, name: &str) {
+        let element = serde_json::to_value(self.get(role, name)).unwrap();
+        self.eval("arguments[0].scrollIntoView({ block: 'center' })", &[element]);
+    }
+
     /// What `get` finds gets keys.
     pub fn keys(&self, role: &str, name: &str, keys: &str) {
         let element = self.get(role, name);

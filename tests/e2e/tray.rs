@@ -89,6 +89,11 @@ impl TrayHost {
         self.ask(&format!("click {begin}"), "clicked");
     }
 
+    /// Gives the place up, as a panel that ends does.
+    pub fn leave(&mut self) {
+        self.ask("leave", "left");
+    }
+
     /// Which of the app's pictures is shown; `None` while it is being changed.
     pub fn state(&mut self) -> Option<&'static str> {
         let shown = PathBuf::from(self.ask("icon", "icon")["name"].as_str().unwrap());
