@@ -62,6 +62,7 @@ export class Stub implements Backend {
   calls: string[] = [];
   speed: number;
   loadMs: number;
+  private loading: { stopped: boolean } | null = null;
   prefillMs: number;
 
   private readonly all = new Map<number, Conversation>();
@@ -234,7 +235,15 @@ export class Stub implements Backend {
 
   async load(model: string, on: (events: Event[]) => void): Promise<void> {
     this.call("load");
-    await this.loadSteps(model, (event) => { on([event]); }, () => false);
+    const load = { stopped: false };
+    this.loading = load;
+    const loaded = await this.loadSteps(model, (event) => { on([event]); }, () => load.stopped);
+    if (!loaded) throw fail("cancelled", "cancelled");
+  }
+
+  async stopLoad(): Promise<void> {
+    this.call("stopLoad");
+    if (this.loading) this.loading.stopped = true;
   }
 
   async conversations(search?: string): Promise<ConversationEntry[]> {

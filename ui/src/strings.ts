@@ -129,6 +129,8 @@ export const strings = {
     failed: (model: string) => `${model} could not be loaded`,
     announce: (model: string) => `Loading ${model}.`,
     done: (model: string) => `${model} is ready.`,
+    stop: "Stop loading",
+    stopped: (model: string) => `Loading ${model} was stopped.`,
   },
 
   thread: {

@@ -242,6 +242,18 @@ test("no model: the page says what to do", async ({ page }) => {
   await expect(composer(page)).toHaveValue("hello");
 });
 
+test("a load that was asked for in the picker is stopped", async ({ page }) => {
+  await open(page, "load=8000");
+  await page.getByRole("button", { name: "Model: SmolLM2-135M-Instruct" }).click();
+  await page.getByRole("menuitemradio", { name: /Qwen3-8B/ }).click();
+  const strip = page.getByRole("main").getByText("Loading Qwen3-8B-4bit");
+  await expect(strip).toBeVisible();
+  await page.getByRole("button", { name: "Stop loading" }).click();
+  await expect(strip).toHaveCount(0);
+  await expect(page.getByText("could not be loaded")).toHaveCount(0);
+  await expect(page.getByTestId("said")).toContainText("Loading Qwen3-8B-4bit was stopped.");
+});
+
 test("models are chosen with what is known of them", async ({ page }) => {
   await open(page, "load=800");
   await page.getByRole("button", { name: "Model: SmolLM2-135M-Instruct" }).click();

@@ -325,12 +325,19 @@ export class ChatState {
       this.session.say(strings.load.done(name));
     } catch (e) {
       const failure = asFailure(e);
-      if (this.picked === name && failure.code !== "cancelled") {
+      if (failure.code === "cancelled") this.session.say(strings.load.stopped(name));
+      else if (this.picked === name) {
         this.report(failure, strings.load.failed(name), () => void this.pick(name));
       }
     } finally {
       if (this.loading.model === name) this.loading = null;
     }
+  }
+
+  stopLoad(): void {
+    this.backend.stopLoad().catch((e: unknown) => {
+      this.report(asFailure(e));
+    });
   }
 
   // ---- the list ----
