@@ -25,8 +25,8 @@ pub struct Desk {
     pub dir: PathBuf,
     bus: Option<Child>,
     address: String,
-    /// Accessibility costs time, so only the test of it has it.
-    accessible: bool,
+    /// The address of assistive technology's bus. It costs time, so only the test of it has it.
+    accessibility: Option<String>,
 }
 
 /// A process of this desk.
@@ -39,24 +39,27 @@ pub struct Process {
 impl Desk {
     /// With settings that keep answers short and always the same.
     pub fn new(name: &str) -> Self {
-        Self::make(name, false)
-    }
-
-    /// With the bus that assistive technology uses.
-    pub fn accessible(name: &str) -> Self {
-        Self::make(name, true)
-    }
-
-    fn make(name: &str, accessible: bool) -> Self {
         let dir = Path::new(&variable("RMLX_E2E_DIR")).join(name);
         for folder in ["home/.config", "run", "rmlx/models", "tmp"] {
             fs::create_dir_all(dir.join(folder)).unwrap();
         }
         fs::set_permissions(dir.join("run"), fs::Permissions::from_mode(0o700)).unwrap();
         symlink(variable("RMLX_E2E_MODEL"), dir.join("rmlx/models").join(model())).unwrap();
-        let mut desk = Self { dir, bus: None, address: String::new(), accessible };
+        let mut desk = Self { dir, bus: None, address: String::new(), accessibility: None };
         desk.settings("[chat]\ntemperature = 0.0\nmax_tokens = 24\n");
         desk.start_bus();
+        desk
+    }
+
+    /// With the bus that assistive technology uses.
+    pub fn accessible(name: &str) -> Self {
+        let mut desk = Self::new(name);
+        let mut ask = desk.command("dbus-send");
+        ask.args(["--session", "--print-reply=literal", "--dest=org.a11y.Bus", "/org/a11y/bus", "org.a11y.Bus.GetAddress"]);
+        let said = desk.run(ask);
+        assert!(said.status.success(), "{said:?}");
+        // Named to every process: the display remembers the bus of whoever had one there before.
+        desk.accessibility = Some(String::from_utf8(said.stdout).unwrap().trim().into());
         desk
     }
 
@@ -109,9 +112,10 @@ impl Desk {
             .env("GSETTINGS_BACKEND", "memory")
             .env("GTK_USE_PORTAL", "0")
             .env("RUST_BACKTRACE", "1");
-        if !self.accessible {
-            command.env("NO_AT_BRIDGE", "1");
-        }
+        match &self.accessibility {
+            Some(address) => command.env("AT_SPI_BUS_ADDRESS", address),
+            None => command.env("NO_AT_BRIDGE", "1"),
+        };
         command
     }
 

@@ -1,7 +1,7 @@
 //! The place for icons that `tray_host.py` plays.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -96,15 +96,10 @@ impl TrayHost {
 
     /// Which of the app's pictures is shown; `None` while it is being changed.
     pub fn state(&mut self) -> Option<&'static str> {
-        let shown = PathBuf::from(self.ask("icon", "icon")["name"].as_str().unwrap());
-        if !shown.is_file() {
-            return None;
-        }
+        let shown = pixels(Path::new(self.ask("icon", "icon")["name"].as_str().unwrap()))?;
         let pictures = Path::new(&variable("RMLX_E2E_ROOT")).join("icons/tray");
-        let shown = pixels(&shown);
-        ["idle", "loading", "busy", "error"]
-            .into_iter()
-            .find(|state| pixels(&pictures.join(format!("color-{state}.png"))) == shown)
+        let picture = |state: &str| pixels(&pictures.join(format!("color-{state}.png"))).expect("the app's picture");
+        ["idle", "loading", "busy", "error"].into_iter().find(|state| picture(state) == shown)
     }
 
     pub fn wait_for_state(&mut self, state: &str, limit: Duration) {
