@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use rmlx_engine::api::{Activity, Options};
-use rmlx_engine::engine::Engine;
+use rmlx_engine::engine::{Canceller, Engine};
 use rmlx_engine::error::{Error, Result};
 use rmlx_engine::log;
 use serde::Serialize;
@@ -31,6 +31,8 @@ pub struct State {
     /// `None` once the app ends.
     engine: RwLock<Option<Engine>>,
     pub endpoint: Endpoint,
+    /// Of the load that the page asked for last.
+    pub load: Mutex<Option<Canceller>>,
     /// The newest that the engine told of.
     pub activity: Arc<Mutex<Activity>>,
     /// What the page wants to find again when its window comes back.
@@ -52,6 +54,7 @@ impl State {
             activity: Arc::new(Mutex::new(engine.activity())),
             engine: RwLock::new(Some(engine)),
             endpoint: Endpoint::default(),
+            load: Mutex::default(),
             page: Mutex::default(),
             window: window::Memory::default(),
             shortcut: Shortcut::default(),

@@ -75,7 +75,10 @@ fn register<R: Runtime>(plugin: &GlobalShortcut<R>, keys: Keys) -> std::result::
     if let Some(problem) = platform::no_global_keys() {
         return Err(format!("cannot work: {problem}"));
     }
-    plugin.register(keys).map_err(|error| format!("could not be had, perhaps because another application has it: {error}"))
+    plugin.register(keys).map_err(|error| {
+        tracing::warn!("the shortcut could not be registered: {error}");
+        "could not be had, probably because another application has it\nhint: choose another one in the settings".into()
+    })
 }
 
 pub fn on_press<R: Runtime>(app: &AppHandle<R>, _: &Keys, event: ShortcutEvent) {

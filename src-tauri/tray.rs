@@ -26,8 +26,7 @@ struct Tray<R: Runtime> {
     model: MenuItem<R>,
     running: MenuItem<R>,
     endpoint: CheckMenuItem<R>,
-    /// `None`: not known, all is to be set.
-    shown: Mutex<Option<View>>,
+    shown: Mutex<View>,
 }
 
 /// What the icon and the menu say.
@@ -37,7 +36,8 @@ struct View {
     model: String,
     running: String,
     endpoint: String,
-    endpoint_on: bool,
+    /// `None`: not known, a click has changed it.
+    endpoint_on: Option<bool>,
 }
 
 impl View {
@@ -62,7 +62,7 @@ impl View {
             model: line(&model),
             running,
             endpoint: line(&endpoint_text),
-            endpoint_on: matches!(endpoint, EndpointState::On { .. }),
+            endpoint_on: Some(matches!(endpoint, EndpointState::On { .. })),
         }
     }
 
@@ -71,7 +71,7 @@ impl View {
     }
 }
 
-/// Menus read `&` (and on Linux `_`) before a letter as a keyboard mark; doubled they are themselves.
+/// Menus read `&` before a letter as a keyboard mark; doubled it is itself.
 fn line(text: &str) -> String {
     let short = match text.char_indices().nth(LINE) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -133,7 +133,7 @@ fn build<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<Tray<R>> {
     let show = MenuItem::with_id(app, SHOW, "Show rMLX", true, None::<&str>)?;
     let model = MenuItem::new(app, &view.model, false, None::<&str>)?;
     let running = MenuItem::new(app, &view.running, false, None::<&str>)?;
-    let endpoint = CheckMenuItem::with_id(app, ENDPOINT, &view.endpoint, true, view.endpoint_on, None::<&str>)?;
+    let endpoint = CheckMenuItem::with_id(app, ENDPOINT, &view.endpoint, true, view.endpoint_on == Some(true), None::<&str>)?;
     let quit = MenuItem::with_id(app, QUIT, "Quit rMLX", true, None::<&str>)?;
     let separator = || PredefinedMenuItem::separator(app);
     let menu = Menu::with_items(app, &[&show, &separator()?, &model, &running, &separator()?, &endpoint, &separator()?, &quit])?;
@@ -145,7 +145,7 @@ fn build<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<Tray<R>> {
         .show_menu_on_left_click(true)
         .on_menu_event(on_menu)
         .build(app)?;
-    Ok(Tray { icon, model, running, endpoint, shown: Mutex::new(Some(view)) })
+    Ok(Tray { icon, model, running, endpoint, shown: Mutex::new(view) })
 }
 
 fn on_menu<R: Runtime>(app: &AppHandle<R>, event: MenuEvent) {
@@ -155,7 +155,7 @@ fn on_menu<R: Runtime>(app: &AppHandle<R>, event: MenuEvent) {
         ENDPOINT => {
             // The click changed the item's own mark, which is to show what the endpoint really is.
             if let Some(tray) = app.try_state::<Tray<R>>() {
-                *lock(&tray.shown) = None;
+                lock(&tray.shown).endpoint_on = None;
             }
             let app = app.clone();
             thread::spawn(move || {
@@ -187,23 +187,22 @@ pub fn refresh<R: Runtime>(app: &AppHandle<R>) {
 impl<R: Runtime> Tray<R> {
     fn set(&self, view: View) -> tauri::Result<()> {
         let mut shown = lock(&self.shown);
-        let differs = |same: fn(&View, &View) -> bool| !shown.as_ref().is_some_and(|old| same(old, &view));
-        if differs(|a, b| a.icon == b.icon) {
+        if shown.icon != view.icon {
             self.icon.set_icon_with_as_template(Some(image(view.icon)), true)?;
         }
-        if differs(|a, b| a.model == b.model) {
+        if shown.model != view.model {
             self.model.set_text(&view.model)?;
         }
-        if differs(|a, b| a.running == b.running) {
+        if shown.running != view.running {
             self.running.set_text(&view.running)?;
         }
-        if differs(|a, b| a.endpoint == b.endpoint) {
+        if shown.endpoint != view.endpoint {
             self.endpoint.set_text(&view.endpoint)?;
         }
-        if differs(|a, b| a.endpoint_on == b.endpoint_on) {
-            self.endpoint.set_checked(view.endpoint_on)?;
+        if shown.endpoint_on != view.endpoint_on {
+            self.endpoint.set_checked(view.endpoint_on == Some(true))?;
         }
-        *shown = Some(view);
+        *shown = view;
         Ok(())
     }
 }
@@ -219,21 +218,21 @@ mod tests {
         let mut activity = Activity::default();
         let view = View::new(&activity, &EndpointState::Off);
         assert_eq!((view.model.as_str(), view.running.as_str()), ("No model", "No answers running"));
-        assert_eq!((view.endpoint.as_str(), view.endpoint_on), ("Endpoint", false));
+        assert_eq!((view.endpoint.as_str(), view.endpoint_on), ("Endpoint", Some(false)));
 
         activity.model = Some("a & b".into());
         activity.running = 2;
         activity.state = ActivityState::Busy;
         let view = View::new(&activity, &EndpointState::On { url: "http://127.0.0.1:8080".into() });
         assert_eq!((view.model.as_str(), view.running.as_str()), ("a && b", "2 answers running"));
-        assert_eq!((view.endpoint.as_str(), view.endpoint_on), ("Endpoint: http://127.0.0.1:8080", true));
+        assert_eq!((view.endpoint.as_str(), view.endpoint_on), ("Endpoint: http://127.0.0.1:8080", Some(true)));
         assert_eq!(view.icon, ActivityState::Busy);
 
         activity.loading = Some("m".repeat(100));
         let error = ErrorInfo { code: "port_taken".into(), message: "port 8080 is taken by x\nhint: try 8081".into() };
         let view = View::new(&activity, &EndpointState::Failed { error, next_port: Some(8081) });
         assert_eq!(view.model.chars().count(), LINE + 1);
-        assert_eq!((view.endpoint.as_str(), view.endpoint_on), ("Endpoint: port 8080 is taken by x", false));
+        assert_eq!((view.endpoint.as_str(), view.endpoint_on), ("Endpoint: port 8080 is taken by x", Some(false)));
     }
 
     #[test]

@@ -37,7 +37,7 @@ export default ts.config(
     },
   },
   wall(["src/**"], [tauri, stub]),
-  wall(["src/ipc.ts"], [stub]),
+  wall(["src/ipc.ts", "src/ipc.test.ts"], [stub]),
   wall(
     ["src/shared/**"],
     [tauri, stub, { group: ["**/pages/*", "**/pages", "**/ipc", "**/gen/*"], message: "Shared parts know neither pages nor the engine." }],

@@ -10,6 +10,7 @@ macro_rules! commands {
             app::page_state_set,
             models::models_list,
             models::model_load,
+            models::model_load_stop,
             chat::conversations_list,
             chat::conversation_get,
             chat::conversation_rename,

@@ -238,8 +238,8 @@ mod tests {
         pump(reader, &channel);
         let count = writing.join().unwrap();
         let sent = sent.lock().unwrap();
+        assert!(sent.len() > 1);
         assert!(sent.windows(2).all(|two| two[1].0 - two[0].0 >= PACE));
-        assert!(sent.len() <= 15, "{}", sent.len());
         let texts: usize = sent.iter().map(|(_, json)| json.matches("token ").count()).sum();
         assert_eq!(texts, count);
     }

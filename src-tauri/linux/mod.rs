@@ -15,12 +15,13 @@ fn has(variable: &str) -> bool {
     env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
-/// The toolkit panics where there is no display.
+/// Where there is no display Tauri panics; this finds out before.
 pub fn display() -> Result<(), String> {
-    if has("DISPLAY") || has("WAYLAND_DISPLAY") {
-        return Ok(());
+    let hint = "hint: `rmlx chat` works in a terminal";
+    if !has("DISPLAY") && !has("WAYLAND_DISPLAY") {
+        return Err(format!("there is no display for a window\n{hint}"));
     }
-    Err("there is no display for a window\nhint: `rmlx chat` works in a terminal".into())
+    gtk::init().map_err(|_| format!("the display for a window cannot be used\n{hint}"))
 }
 
 pub fn start<R: Runtime>(_: &AppHandle<R>) {}

@@ -42,6 +42,8 @@ interface Conversation {
 interface Running {
   stopped: boolean;
   text: string;
+  /** Where it is before there is text. */
+  progress: Event | null;
   listeners: Set<(events: Event[]) => void>;
   ended: Promise<void>;
 }
@@ -60,6 +62,7 @@ export class Stub implements Backend {
   calls: string[] = [];
   speed: number;
   loadMs: number;
+  private loading: { stopped: boolean } | null = null;
   prefillMs: number;
 
   private readonly all = new Map<number, Conversation>();
@@ -232,7 +235,15 @@ export class Stub implements Backend {
 
   async load(model: string, on: (events: Event[]) => void): Promise<void> {
     this.call("load");
-    await this.loadSteps(model, (event) => { on([event]); }, () => false);
+    const load = { stopped: false };
+    this.loading = load;
+    const loaded = await this.loadSteps(model, (event) => { on([event]); }, () => load.stopped);
+    if (!loaded) throw fail("cancelled", "cancelled");
+  }
+
+  async stopLoad(): Promise<void> {
+    this.call("stopLoad");
+    if (this.loading) this.loading.stopped = true;
   }
 
   async conversations(search?: string): Promise<ConversationEntry[]> {
@@ -303,10 +314,11 @@ export class Stub implements Backend {
   }
 
   private start(of: Conversation, answer: Node, question: string): void {
-    const run: Running = { stopped: false, text: "", listeners: new Set(), ended: Promise.resolve() };
+    const run: Running = { stopped: false, text: "", progress: null, listeners: new Set(), ended: Promise.resolve() };
     const { id } = of.entry;
     this.running.set(id, run);
     const send = (event: Event) => {
+      run.progress = event;
       for (const listener of run.listeners) listener([event]);
     };
     run.ended = this.write(answer, question, run, send).then(() => {
@@ -356,7 +368,7 @@ export class Stub implements Backend {
     this.call("follow");
     const run = this.running.get(conversation);
     if (!run) return false;
-    on([{ type: "text", delta: run.text }]);
+    on([{ type: "text", delta: run.text }, ...(run.text === "" && run.progress ? [run.progress] : [])]);
     run.listeners.add(on);
     await run.ended;
     return true;

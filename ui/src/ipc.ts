@@ -45,6 +45,8 @@ export interface Backend {
   models(): Promise<ModelEntry[]>;
   /** Resolves when the model is resident; `on` gets `Loading` events. */
   load(model: string, on: (events: Event[]) => void): Promise<void>;
+  /** Ends the load that was asked for last: it is rejected with the code `cancelled`. */
+  stopLoad(): Promise<void>;
 
   conversations(search?: string): Promise<ConversationEntry[]>;
   conversation(id: number): Promise<Thread>;
@@ -104,6 +106,7 @@ export const shell: Backend = {
   activity: () => call("activity_get"),
   models: () => call("models_list"),
   load: (model, on) => streaming("model_load", { model }, on),
+  stopLoad: () => call("model_load_stop"),
   conversations: (search) => call("conversations_list", { search: search ?? null }),
   conversation: (id) => call("conversation_get", { id }),
   rename: (id, title) => call("conversation_rename", { id, title }),

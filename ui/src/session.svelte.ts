@@ -13,6 +13,7 @@ export class Session {
   /** The address that waits for the user's yes. */
   link = $state<string | null>(null);
   private sayings = 0;
+  private listening = false;
 
   constructor(readonly backend: Backend) {}
 
@@ -23,15 +24,25 @@ export class Session {
   /** Rejects when the settings cannot be read; the rest may fail without harm. */
   async begin(): Promise<void> {
     const { backend } = this;
+    if (!this.listening) {
+      this.listening = true;
+      await this.listen();
+    }
+    const [info, settings] = await Promise.all([backend.info(), backend.settings()]);
+    this.info = info;
+    this.settings = settings;
+    // Without these the page still works; a change of theirs is told of later.
+    this.endpoint = await backend.endpoint().catch(() => this.endpoint);
+    this.activity = await backend.activity().catch(() => this.activity);
+  }
+
+  private async listen(): Promise<void> {
+    const { backend } = this;
     await Promise.all([
       backend.on("settings", (settings) => (this.settings = settings)),
       backend.on("endpoint", (endpoint) => (this.endpoint = endpoint)),
       backend.on("activity", (activity) => (this.activity = activity)),
     ]);
-    const [info, settings] = await Promise.all([backend.info(), backend.settings()]);
-    this.info = info;
-    this.settings = settings;
-    [this.endpoint, this.activity] = await Promise.all([backend.endpoint(), backend.activity()]);
   }
 
   async change(patch: DeepPartial<Settings>): Promise<void> {

@@ -22,7 +22,7 @@ test("a question is asked and its answer streams", async ({ page }) => {
 });
 
 test("loading and reading the prompt are shown with their figures", async ({ page }) => {
-  await open(page, "load=1500&prefill=1500");
+  await open(page, "load=5000&prefill=4000");
   await ask(page, "What is the capital of France?");
   await expect(page.getByText("Reading files")).toBeVisible();
   await expect(page.getByText(/Loading weights: \d+ MB of 270 MB/)).toBeVisible();
@@ -35,7 +35,7 @@ test("loading and reading the prompt are shown with their figures", async ({ pag
 });
 
 test("a slow load is stopped", async ({ page }) => {
-  await open(page, "load=60000");
+  await open(page, "load=8000");
   await ask(page, "hello");
   await expect(page.getByText("Reading files")).toBeVisible();
   await page.getByRole("button", { name: "Stop" }).click();
@@ -121,7 +121,7 @@ test("the text comes back when it cannot be sent", async ({ page }) => {
   await open(page);
   await page.evaluate(() => (window.stub.failures.chat = { code: "store", message: "/home/me/rmlx.db: disk is full" }));
   await ask(page, "precious words");
-  await expect(page.getByText("Conversations cannot be read or saved")).toBeVisible();
+  await expect(page.getByRole("main").getByText("Conversations cannot be read or saved")).toBeVisible();
   await expect(page.getByText("Check that the disk is not full")).toBeVisible();
   await expect(page.getByText("/home/me/rmlx.db: disk is full")).toBeVisible();
   await expect(composer(page)).toHaveValue("precious words");
@@ -129,7 +129,7 @@ test("the text comes back when it cannot be sent", async ({ page }) => {
   await page.evaluate(() => delete window.stub.failures.chat);
   await composer(page).press("Enter");
   await expect(questions(page)).toHaveText(/precious words/);
-  await expect(page.getByText("Conversations cannot be read or saved")).toHaveCount(0);
+  await expect(page.getByRole("main").getByText("Conversations cannot be read or saved")).toHaveCount(0);
 });
 
 for (const [code, title] of [
@@ -166,7 +166,7 @@ test("an engine that cannot be reached is told, and asked again", async ({ page 
     });
   });
   await page.goto("/dev.html");
-  await expect(page.getByText("A fault in rMLX")).toBeVisible();
+  await expect(page.getByRole("main").getByText("A fault in rMLX")).toBeVisible();
   await page.evaluate(() => delete window.stub.failures.settings);
   await page.getByRole("button", { name: "Retry" }).click();
   await expect(composer(page)).toBeVisible();
@@ -242,6 +242,18 @@ test("no model: the page says what to do", async ({ page }) => {
   await expect(composer(page)).toHaveValue("hello");
 });
 
+test("a load that was asked for in the picker is stopped", async ({ page }) => {
+  await open(page, "load=8000");
+  await page.getByRole("button", { name: "Model: SmolLM2-135M-Instruct" }).click();
+  await page.getByRole("menuitemradio", { name: /Qwen3-8B/ }).click();
+  const strip = page.getByRole("main").getByText("Loading Qwen3-8B-4bit");
+  await expect(strip).toBeVisible();
+  await page.getByRole("button", { name: "Stop loading" }).click();
+  await expect(strip).toHaveCount(0);
+  await expect(page.getByText("could not be loaded")).toHaveCount(0);
+  await expect(page.getByTestId("said")).toContainText("Loading Qwen3-8B-4bit was stopped.");
+});
+
 test("models are chosen with what is known of them", async ({ page }) => {
   await open(page, "load=800");
   await page.getByRole("button", { name: "Model: SmolLM2-135M-Instruct" }).click();
@@ -254,10 +266,10 @@ test("models are chosen with what is known of them", async ({ page }) => {
   await page.keyboard.press("Home");
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("Enter");
-  await expect(page.getByText("Loading Qwen3-8B-4bit")).toBeVisible();
+  await expect(page.getByRole("main").getByText("Loading Qwen3-8B-4bit")).toBeVisible();
   await expect(page.getByText(/Loading weights: [\d.]+ (MB|GB) of 4.6 GB/)).toBeVisible();
   await expect(page.getByRole("button", { name: "Model: Qwen3-8B-4bit" })).toBeVisible();
-  await expect(page.getByText("Loading Qwen3-8B-4bit")).toHaveCount(0);
+  await expect(page.getByRole("main").getByText("Loading Qwen3-8B-4bit")).toHaveCount(0);
   await ask(page, "hi");
   await expect(answers(page)).toContainText("Qwen3-8B-4bit");
 });
@@ -267,6 +279,6 @@ test("a model that cannot be loaded is told", async ({ page }) => {
   await page.evaluate(() => (window.stub.failures.load = { code: "bad_weights", message: "the weights do not fit: a.b is missing" }));
   await page.getByRole("button", { name: "Model: SmolLM2-135M-Instruct" }).click();
   await page.getByRole("menuitemradio", { name: /Qwen3/ }).click();
-  await expect(page.getByText("Qwen3-8B-4bit could not be loaded")).toBeVisible();
+  await expect(page.getByRole("main").getByText("Qwen3-8B-4bit could not be loaded")).toBeVisible();
   await expect(page.getByText("a.b is missing")).toBeVisible();
 });

@@ -53,7 +53,7 @@ test("a conversation is renamed in place", async ({ page }) => {
   await page.getByRole("button", { name: "Rename “The broken heating”" }).click();
   await page.keyboard.type("lost");
   await page.keyboard.press("Enter");
-  await expect(page.getByText("Conversations cannot be read or saved")).toBeVisible();
+  await expect(page.getByRole("main").getByText("Conversations cannot be read or saved")).toBeVisible();
   await expect(entry(page, "The broken heating")).toBeVisible();
 });
 

@@ -37,7 +37,7 @@ for (const theme of ["light", "dark"] as const) {
     await page.keyboard.press("Escape");
     await page.evaluate(() => (window.stub.failures.chat = { code: "claim_held", message: "another rMLX" }));
     await ask(page, "x");
-    await page.getByText("Another rMLX is using the GPU").waitFor();
+    await page.getByRole("main").getByText("Another rMLX is using the GPU").waitFor();
     await fine("an error");
     await open(page, "load=20000");
     await ask(page, "x");
@@ -53,7 +53,7 @@ for (const theme of ["light", "dark"] as const) {
     await page.getByRole("button", { name: "Settings" }).click();
     await page.evaluate(() => (window.stub.takenPort = 8080));
     await page.getByRole("switch").click();
-    await page.getByText("could not start").waitFor();
+    await page.getByRole("main").getByText("could not start").waitFor();
     await fine("settings");
     await page.setViewportSize({ width: 480, height: 640 });
     await open(page, "fresh");

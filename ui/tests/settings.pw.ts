@@ -77,7 +77,7 @@ test("the endpoint is switched, says where it is, and offers another port", asyn
   await expect(page.getByText("http://127.0.0.1:8080/v1")).toHaveCount(0);
   await page.evaluate(() => (window.stub.takenPort = 8080));
   await toggle.click();
-  await expect(page.getByText("The endpoint could not start")).toBeVisible();
+  await expect(page.getByRole("main").getByText("The endpoint could not start")).toBeVisible();
   await expect(page.getByText("taken by python3 (process 4711)")).toBeVisible();
   await page.getByRole("button", { name: "Use port 8081" }).click();
   await expect(page.getByText("http://127.0.0.1:8081/v1")).toBeVisible();

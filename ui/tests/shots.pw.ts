@@ -75,6 +75,8 @@ for (const theme of ["light", "dark"] as const) {
     await page.mouse.move(600, 300);
     await page.mouse.wheel(0, -900);
     await page.waitForTimeout(400);
+    await page.locator('li[data-role="user"]').nth(-9).hover();
+    await page.waitForTimeout(250);
     await shot("long");
     await page.getByRole("button", { name: "Edit the question" }).first().click();
     await page.waitForTimeout(200);

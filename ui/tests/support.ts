@@ -11,7 +11,7 @@ export const entry = (page: Page, title: string) => page.getByRole("navigation")
 
 /** Opens the page over the stub; see dev/backend.ts for what the query may say. */
 export async function open(page: Page, query = "") {
-  await page.goto(`/dev.html?load=20&prefill=20&speed=400&${query}`);
+  await page.goto(`/dev.html?${query}&load=20&prefill=20&speed=400`);
   await composer(page).waitFor();
 }
 
@@ -22,7 +22,7 @@ export async function ask(page: Page, text: string) {
 
 /** The running answer is over. */
 export async function done(page: Page) {
-  await expect(page.getByRole("button", { name: "Send" })).toBeVisible();
+  await expect(page.locator("form")).toHaveAttribute("aria-busy", "false", { timeout: 20_000 });
 }
 
 /** What is wrong with the page's accessibility, one line a finding. */

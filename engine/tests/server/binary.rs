@@ -79,6 +79,17 @@ fn it_answers_and_ends_well() {
     assert!(!logs.contains("a secret") && !logs.contains("hhh"), "what they say is not: {logs}");
 }
 
+/// Also as soon as it can be reached, and while it loads.
+#[test]
+fn it_ends_well_from_the_start() {
+    let rmlx = Rmlx::new();
+    for args in [&[][..], &["--model", &rmlx.model()]] {
+        let server = Process::start(&rmlx, args);
+        signal(&server.pid(), "TERM");
+        assert_eq!(server.end(), Some(0));
+    }
+}
+
 #[test]
 fn the_second_signal_ends_it_at_once() {
     let rmlx = Rmlx::new();

@@ -26,7 +26,7 @@ fn a_stream_and_one_piece_say_the_same() {
     let texts: Vec<String> = thread::scope(|scope| {
         let one = |i: usize| {
             let (server, more) = (&server, more.clone());
-            scope.spawn(move || if i % 2 == 0 { server.ask(more).text() } else { server.stream(more).text().0 })
+            scope.spawn(move || if i.is_multiple_of(2) { server.ask(more).text() } else { server.stream(more).text().0 })
         };
         let all: Vec<_> = (0..8).map(one).collect();
         all.into_iter().map(|t| t.join().unwrap()).collect()
@@ -142,9 +142,9 @@ fn a_reader_that_takes_nothing() {
 fn a_slow_reader_gets_everything() {
     let server = Server::with(Limits { stalled: Duration::from_millis(500), ..Limits::default() });
     let more = json!({ "max_tokens": 400, "logit_bias": only('h') });
-    let mut stream = server.stream(more);
+    let stream = server.stream(more);
     let (mut text, mut done, began) = (String::new(), false, Instant::now());
-    while let Some(frame) = stream.next() {
+    for frame in stream {
         match frame {
             Frame::Data(chunk) => text.push_str(chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default()),
             Frame::Done => done = true,

@@ -23,6 +23,11 @@ export class CompositionGuard {
     this.endedAt = timeStamp;
   }
 
+  /** The text stays as the input method left it: an Enter that comes as a plain key would break the line. */
+  keep(event: Key & { key: string; preventDefault(): void }): void {
+    if (event.key === "Enter" && event.keyCode !== 229) event.preventDefault();
+  }
+
   /** The key belongs to the input method. */
   owns(key: Key): boolean {
     return this.composing || key.isComposing || key.keyCode === 229 || key.timeStamp - this.endedAt < SAME_PRESS_MS;

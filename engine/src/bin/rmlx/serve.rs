@@ -1,13 +1,14 @@
 //! `rmlx serve`: the localhost endpoint.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::task::Poll;
 use std::time::Duration;
 
 use clap::Args;
-use rmlx_engine::engine::Engine;
+use rmlx_engine::api::Event;
+use rmlx_engine::engine::{Engine, Reader};
 use rmlx_engine::server::{self, Limits, ServeOptions};
 
-use crate::answer::follow_load;
 use crate::args::Global;
 use crate::failure::{Failure, Result};
 use crate::out;
@@ -43,21 +44,31 @@ pub fn run(args: Serve, global: &Global, signals: &Signals) -> Result<()> {
         None => engine.settings()?.endpoint.port,
     };
     let options = ServeOptions { host: args.host, port };
+    // Before anybody can connect, and until the end: whoever has had an answer may ask for the end.
+    let _polite = signals.polite();
     let serving = server::start_with(engine, &options, Limits::default(), args.model.iter().cloned().collect())?;
     let url = serving.url();
     out::print(&format!("rMLX listens on {url}\n\n{}", advice(&url, args.model.as_deref())))?;
     if let Some(load) = load {
-        match follow_load(load, signals) {
-            // Nothing was promised yet that would have to be finished.
-            Err(Failure::Signal(_)) => return Ok(()),
-            ended => ended?,
-        }
+        finish_load(load, signals)?;
     }
-    let _polite = signals.polite();
     let signal = signals.wait();
     tracing::info!(signal, "the end is asked for");
     serving.stop(GRACE);
     // What was asked for has been done: service managers read anything but 0 as a failure.
+    Ok(())
+}
+
+/// Reads a load to its end, or to a signal.
+fn finish_load(mut load: Reader, signals: &Signals) -> Result<()> {
+    const TICK: Duration = Duration::from_millis(50);
+    while signals.caught().is_none() {
+        match load.next_timeout(TICK) {
+            Poll::Ready(Some(Event::Failed(error))) => return Err(Failure::Engine(error)),
+            Poll::Ready(Some(Event::Loaded) | None) => return Ok(()),
+            Poll::Ready(Some(_)) | Poll::Pending => {}
+        }
+    }
     Ok(())
 }
 

@@ -45,6 +45,7 @@ export class ChatState {
   private saver: ReturnType<typeof setTimeout> | undefined;
   private refresher: ReturnType<typeof setTimeout> | undefined;
   private searches = 0;
+  private listening = false;
   private page = "chat";
 
   constructor(readonly session: Session) {}
@@ -83,9 +84,12 @@ export class ChatState {
 
   /** Reads everything; returns the page that was shown last. */
   async begin(): Promise<string> {
-    await this.backend.on("conversations", () => {
-      this.soonRefresh();
-    });
+    if (!this.listening) {
+      this.listening = true;
+      await this.backend.on("conversations", () => {
+        this.soonRefresh();
+      });
+    }
     const kept = readKept(await this.backend.pageState().catch(() => ""));
     this.sideOpen = kept.side;
     this.drafts = new Map(Object.entries(kept.drafts));
@@ -321,12 +325,19 @@ export class ChatState {
       this.session.say(strings.load.done(name));
     } catch (e) {
       const failure = asFailure(e);
-      if (this.picked === name && failure.code !== "cancelled") {
+      if (failure.code === "cancelled") this.session.say(strings.load.stopped(name));
+      else if (this.picked === name) {
         this.report(failure, strings.load.failed(name), () => void this.pick(name));
       }
     } finally {
       if (this.loading.model === name) this.loading = null;
     }
+  }
+
+  stopLoad(): void {
+    this.backend.stopLoad().catch((e: unknown) => {
+      this.report(asFailure(e));
+    });
   }
 
   // ---- the list ----
