@@ -73,7 +73,7 @@ fn a_killed_app_loses_only_the_rest_of_the_answer() {
     let mut app = App::start(&desk, &[]);
     let page = Page::open(&desk, &mut app);
     page.click("button", &until("the list", SOON, || page.titles().pop()));
-    page.wait_for_text("This answer was cut off");
+    page.wait_for_text("This answer is unfinished");
     assert_eq!(page.questions(), ["What is the capital of France?", "Write a long story about the sea."]);
     let answers = page.answers();
     assert_eq!(answers.len(), 2);
