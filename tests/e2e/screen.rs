@@ -3,6 +3,8 @@
 use std::env;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
 
 use crate::wait::{SOON, until};
 
@@ -49,13 +51,19 @@ pub fn write(text: &str) {
 
 /// A picture of the whole screen. WebDriver's own command for it hangs here.
 pub fn keep(path: &Path) {
-    let _ = Command::new("import").args(["-window", "root"]).arg(path).output();
+    import(path, &[]);
 }
 
-/// The same into the folder of `RMLX_E2E_SHOTS`, if there is one.
+fn import(path: &Path, more: &[&str]) {
+    let _ = Command::new("import").args(["-window", "root"]).args(more).arg(path).output();
+}
+
+/// The same without the empty rest of the screen, into the folder of `RMLX_E2E_SHOTS`, if there is one.
 pub fn shot(name: &str) {
     if let Some(folder) = env::var_os("RMLX_E2E_SHOTS") {
-        keep(&Path::new(&folder).join(name).with_extension("png"));
+        // Only for the eye: what the page has is on its way to the screen.
+        thread::sleep(Duration::from_millis(400));
+        import(&Path::new(&folder).join(name).with_extension("png"), &["-trim", "+repage"]);
     }
 }
 

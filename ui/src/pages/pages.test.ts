@@ -96,7 +96,7 @@ describe("shortcuts", () => {
     ["Space", "cs", false, "CmdOrCtrl+Shift+Space"],
     ["KeyK", "ca", true, "Ctrl+Alt+K"],
     ["Digit1", "ma", false, "Super+Alt+1"],
-    ["F5", "", false, "F5"],
+    ["F5", "a", false, "Alt+F5"],
   ])("reads %s with %s", (code, keys, mac, text) => {
     expect(readChord(press(code, keys), mac)).toEqual({ kind: "chord", text });
   });
@@ -104,6 +104,7 @@ describe("shortcuts", () => {
   it("takes no plain key, and waits for one after modifiers", () => {
     expect(readChord(press("KeyK", ""), true).kind).toBe("unfit");
     expect(readChord(press("KeyK", "s"), true).kind).toBe("unfit");
+    expect(readChord(press("F5", ""), false).kind).toBe("unfit");
     expect(readChord(press("MetaLeft", "m"), true).kind).toBe("partial");
     expect(readChord(press("Lang1", "m"), true).kind).toBe("unfit");
   });

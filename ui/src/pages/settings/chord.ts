@@ -8,7 +8,7 @@ interface Press {
   metaKey: boolean;
 }
 
-const ALONE = /^F([1-9]|1\d|2[0-4])$/;
+const FUNCTION = /^F([1-9]|1\d|2[0-4])$/;
 const NAMED = new Set([
   ...["Space", "Enter", "Tab", "Backspace", "Delete", "Insert", "Home", "End", "PageUp", "PageDown"],
   ...["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Minus", "Equal", "BracketLeft", "BracketRight", "Backslash"],
@@ -18,7 +18,7 @@ const NAMED = new Set([
 function keyName(code: string): string | null {
   const simple = /^(?:Key([A-Z])|Digit(\d))$/.exec(code);
   if (simple) return simple[1] ?? simple[2] ?? null;
-  return ALONE.test(code) || NAMED.has(code) ? code : null;
+  return FUNCTION.test(code) || NAMED.has(code) ? code : null;
 }
 
 /** `partial`: only modifiers so far. `unfit`: no shortcut, because it would take a plain key from every program. */
@@ -28,7 +28,7 @@ export function readChord(press: Press, mac: boolean): Chord {
   if (/^(?:Control|Alt|Shift|Meta|OS)/.test(press.code) || press.code === "") return { kind: "partial" };
   const key = keyName(press.code);
   if (key === null) return { kind: "unfit" };
-  if (!(press.ctrlKey || press.altKey || press.metaKey) && !ALONE.test(key)) return { kind: "unfit" };
+  if (!(press.ctrlKey || press.altKey || press.metaKey)) return { kind: "unfit" };
   const parts: string[] = [];
   const command = mac ? press.metaKey : press.ctrlKey;
   const other = mac ? press.ctrlKey : press.metaKey;
