@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tauri::webview::NewWindowResponse;
+use rmlx_engine::api;
+use tauri::webview::{Color, NewWindowResponse};
 use tauri::{
-    AppHandle, Manager, PhysicalPosition, PhysicalSize, Runtime, Url, WebviewUrl, WebviewWindow, WebviewWindowBuilder, Window,
-    WindowEvent,
+    AppHandle, Manager, PhysicalPosition, PhysicalSize, Runtime, Theme, Url, WebviewUrl, WebviewWindow, WebviewWindowBuilder,
+    Window, WindowEvent,
 };
 
 use crate::app::{self, lock, state};
@@ -100,14 +101,36 @@ fn build<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<WebviewWindow<R>> {
         .min_inner_size(MIN_SIZE.0, MIN_SIZE.1)
         .maximized(place.is_some_and(|place| place.maximized))
         .visible(false)
+        .theme(theme(&state(app)))
         .on_navigation(is_own)
         .on_new_window(|_, _| NewWindowResponse::Deny)
         .build()?;
+    // Until its page has drawn, the window is of one colour: the page's own (`--bg` in ui/src/shared/base.css).
+    if window.theme()? == Theme::Dark {
+        window.set_background_color(Some(Color(0x1d, 0x1d, 0x1f, 0xff)))?;
+    }
     if let Some(place) = place.filter(|place| !place.maximized) {
         window.set_size(place.size)?;
         window.set_position(place.position)?;
     }
     Ok(window)
+}
+
+/// `None`: as the system has it. The page and the title bar follow.
+fn theme(state: &app::State) -> Option<Theme> {
+    match state.engine().and_then(|engine| engine.settings()).map(|settings| settings.theme) {
+        Ok(api::Theme::Light) => Some(Theme::Light),
+        Ok(api::Theme::Dark) => Some(Theme::Dark),
+        // Settings that cannot be read are told of by whoever needs more of them.
+        Ok(api::Theme::System) | Err(_) => None,
+    }
+}
+
+pub fn follow_settings<R: Runtime>(app: &AppHandle<R>) {
+    on_main_thread(app, "given its theme", |app| match app.get_webview_window(MAIN) {
+        Some(window) => window.set_theme(theme(&state(app))),
+        None => Ok(()),
+    });
 }
 
 /// The page never leaves the app: links open in the user's browser, through `link_open`.

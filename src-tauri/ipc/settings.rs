@@ -5,7 +5,7 @@ use serde_json::Value;
 use tauri::{AppHandle, Runtime};
 
 use crate::app::tell;
-use crate::{endpoint, shortcut};
+use crate::{endpoint, shortcut, window};
 
 use super::{Reply, Shared, blocking, with_engine};
 
@@ -18,7 +18,7 @@ pub async fn settings_get(state: Shared<'_>) -> Reply<Settings> {
 #[tauri::command]
 pub async fn settings_set<R: Runtime>(app: AppHandle<R>, state: Shared<'_>, patch: Value) -> Reply<Settings> {
     let names = |field: &str| patch.get(field).is_some();
-    let (shortcut, endpoint) = (names("shortcut"), names("endpoint"));
+    let (shortcut, endpoint, theme) = (names("shortcut"), names("endpoint"), names("theme"));
     let settings = with_engine(&state, move |engine| {
         if let Some(text) = patch.get("shortcut").and_then(Value::as_str) {
             shortcut::check(text)?;
@@ -33,6 +33,9 @@ pub async fn settings_set<R: Runtime>(app: AppHandle<R>, state: Shared<'_>, patc
         }
         if endpoint {
             endpoint::follow_settings(&handle);
+        }
+        if theme {
+            window::follow_settings(&handle);
         }
         Ok(())
     })
