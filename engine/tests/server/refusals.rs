@@ -123,6 +123,11 @@ fn models_and_prompts() {
     let unknown = server.ask(json!({ "model": "org/nothing" }));
     assert_eq!(unknown.error(), (404, Some("model".into()), "model_not_found".into()));
     assert!(unknown.body.contains(&server.tiny()), "it names what there is: {unknown:?}");
+    // The resident model is another reason to be named.
+    server.ask(json!({ "max_tokens": 1 })).ok();
+    assert_eq!(server.ask(json!({ "model": "org/nothing" })).body, unknown.body);
+    let garbled = crate::client::get(server.at(), "/v1/models/%ff");
+    assert_eq!(garbled.error(), (404, Some("model".into()), "model_not_found".into()));
     // A folder that nobody offered, though it holds a model.
     let other = crate::support::fixtures().join("oracles/qwen2");
     assert_eq!(server.ask(json!({ "model": other })).error().2, "model_not_found");
