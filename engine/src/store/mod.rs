@@ -107,7 +107,8 @@ impl Store {
             Ok(now) if now == self.identity => Ok(()),
             Err(Error::Io { source, path }) if source.kind() != ErrorKind::NotFound => Err(Error::Io { source, path }),
             _ => {
-                let reason = "the file was deleted, moved or replaced while rMLX had it open\nhint: put it back, or start rMLX again";
+                let reason =
+                    "the file was deleted, moved or replaced while rMLX had it open\nhint: put it back, or start rMLX again";
                 Err(Error::Store { path: self.path.clone(), reason: reason.into() })
             }
         }
