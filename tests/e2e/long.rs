@@ -64,14 +64,14 @@ fn a_long_conversation_opens_at_its_end_and_goes_where_the_wheel_turns() {
     assert_eq!(number(whole), true);
 
     let mut above = first();
-    for _ in 0..12 {
+    // Past the messages that were rendered at first.
+    while above > 1940 {
         screen::wheel(&screen::window(), 8, true);
         until_true("it moves up", SOON, || first() < above);
         assert!(first() > above - 20, "from {above} to {}", first());
         assert_eq!(number(whole), true);
         above = first();
     }
-    assert!(above < 1970, "{above}");
     screen::wheel(&screen::window(), 8, false);
     until_true("it moves down", SOON, || first() > above);
     assert!(first() < above + 20);
