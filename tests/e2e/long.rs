@@ -72,8 +72,11 @@ fn a_long_conversation_opens_at_its_end_and_goes_where_the_wheel_turns() {
         assert_eq!(number(whole), true);
         above = first();
     }
-    screen::wheel(&screen::window(), 8, false);
-    until_true("it moves down", SOON, || first() > above);
+    // More than once: what the wheel was turned up may still be going on.
+    until_true("it moves down", SOON, || {
+        screen::wheel(&screen::window(), 8, false);
+        first() > above
+    });
     assert!(first() < above + 20);
     drop(page);
     app.quit(&desk);

@@ -11,7 +11,7 @@ mod search;
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -32,8 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Any thread may use it; its work is done one after the other.
 pub struct Store {
     path: PathBuf,
-    /// Which file it was when it was opened.
-    identity: (u64, u64),
     db: Mutex<Connection>,
     tidied: Mutex<Instant>,
 }
@@ -74,8 +72,7 @@ impl Store {
         let path = Self::path(home);
         create(&path)?;
         let db = connect(&path, migrations).map_err(|fault| told(&path, fault))?;
-        let identity = identity(&path)?;
-        let store = Self { path, identity, db: Mutex::new(db), tidied: Mutex::new(Instant::now()) };
+        let store = Self { path, db: Mutex::new(db), tidied: Mutex::new(Instant::now()) };
         store.erase()?;
         Ok(store)
     }
@@ -91,7 +88,6 @@ impl Store {
 
     fn within<T>(&self, behavior: TransactionBehavior, work: impl FnOnce(&Transaction) -> Result<T, Fault>) -> Result<T> {
         let mut db = self.db();
-        self.still_there()?;
         let attempt = || {
             let transaction = db.transaction_with_behavior(behavior)?;
             let done = work(&transaction)?;
@@ -99,19 +95,6 @@ impl Store {
             Ok(done)
         };
         attempt().map_err(|fault| told(&self.path, fault))
-    }
-
-    /// SQLite would go on with a file that has no name any more, and all of it would be gone when it is closed.
-    fn still_there(&self) -> Result<()> {
-        match identity(&self.path) {
-            Ok(now) if now == self.identity => Ok(()),
-            Err(Error::Io { source, path }) if source.kind() != ErrorKind::NotFound => Err(Error::Io { source, path }),
-            _ => {
-                let reason =
-                    "the file was deleted, moved or replaced while rMLX had it open\nhint: put it back, or start rMLX again";
-                Err(Error::Store { path: self.path.clone(), reason: reason.into() })
-            }
-        }
     }
 
     fn db(&self) -> MutexGuard<'_, Connection> {
@@ -126,12 +109,6 @@ impl Store {
             db.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(|e| told(&self.path, e.into()))?;
         Ok(((others as u64) << 40).wrapping_add(db.total_changes()))
     }
-}
-
-/// The device and the number of the file there.
-fn identity(path: &Path) -> Result<(u64, u64)> {
-    let meta = fs::metadata(path).map_err(|e| Error::io(path, e))?;
-    Ok((meta.dev(), meta.ino()))
 }
 
 /// SQLite would make it with the umask's mode, and would wait at a pipe.

@@ -71,26 +71,6 @@ fn only_this_user_may_read_it() {
 }
 
 #[test]
-fn a_file_that_went_away_is_told_of_and_may_come_back() {
-    let (folder, store) = store();
-    let id = answered(&store, None, new("one"), "1").conversation;
-    let (path, aside) = (Store::path(folder.path()), folder.path().join("aside"));
-    fs::rename(&path, &aside).unwrap();
-    let refused = || {
-        let place = store.place(&turn(Some(id), new("two"))).unwrap_err();
-        assert_eq!(place.code(), "store");
-        assert!(place.to_string().contains("hint:"), "{place}");
-        assert_eq!(store.list().unwrap_err().code(), "store");
-    };
-    refused();
-    fs::write(&path, "").unwrap();
-    refused();
-    fs::rename(&aside, &path).unwrap();
-    answered(&store, Some(id), new("two"), "2");
-    assert_eq!(contents(&store.thread(id).unwrap()), ["one", "1", "two", "2"]);
-}
-
-#[test]
 fn what_is_saved_comes_back() {
     let (folder, store) = store();
     let first = answered(&store, None, new("one"), "1");
