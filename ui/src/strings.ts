@@ -34,8 +34,8 @@ const errors: Record<string, Help> = {
     advice: "Its download may be damaged or incomplete. Import or download it again.",
   },
   bad_file: {
-    title: "A file of the model is damaged",
-    advice: "Import or download the model again, or choose another one.",
+    title: "A file is damaged",
+    advice: "If it belongs to the model, import or download the model again; a file of settings can be corrected or moved away.",
   },
   io: { title: "A file could not be read or written", advice: "Check that the file is there, is yours, and that the disk is not full." },
   invalid_request: { title: "That cannot be done", advice: "Change what is named below and try again." },

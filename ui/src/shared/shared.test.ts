@@ -36,6 +36,21 @@ describe("Sentences", () => {
     }
   });
 
+  it("reads again only what may still change", () => {
+    let read = 0;
+    const sentences = new Sentences({ code: () => `code ${String(++read)}` });
+    const said: string[] = [];
+    let text = "";
+    for (let n = 0; n < 50; n++) {
+      text += `\`\`\`\n${String(n)}\n\`\`\`\nWords ${String(n)}.\n\n`;
+      said.push(...sentences.next(text, false));
+    }
+    said.push(...sentences.next(text, true));
+    expect(said.filter((one) => one.startsWith("Words"))).toHaveLength(50);
+    expect(said).toHaveLength(100);
+    expect(read).toBeLessThan(150);
+  });
+
   it("never says half a sentence before the end", () => {
     const sentences = new Sentences(words);
     expect(sentences.next("Half a sen", false)).toEqual([]);
