@@ -103,6 +103,7 @@ fn build<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<WebviewWindow<R>> {
         .maximized(place.is_some_and(|place| place.maximized))
         .visible(false)
         .theme(theme(&state(app)))
+        .zoom_hotkeys_enabled(true)
         .on_navigation(is_own)
         .on_new_window(|_, _| NewWindowResponse::Deny)
         .build()?;

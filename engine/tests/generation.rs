@@ -500,7 +500,7 @@ fn wrong_requests_are_refused_before_anything_is_loaded() {
     assert!(text.contains("empty"), "{text}");
     for id in [512, 100_000, u32::MAX] {
         let e = refused(request(vec![1, id, 2]));
-        assert!(e.code() == "invalid_request" && e.to_string().contains(&id.to_string()) && e.to_string().contains("512"), "{e}");
+        assert!(e.code() == "base_model" && e.to_string().contains(&id.to_string()) && e.to_string().contains("512"), "{e}");
         let e = engine.logits(name_of(&folder), Prompt::Tokens(vec![id])).expect_err("a refusal");
         assert_eq!(e.code(), "invalid_request");
     }

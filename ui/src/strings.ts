@@ -41,6 +41,10 @@ const errors: Record<string, Help> = {
   invalid_request: { title: "That cannot be done", advice: "Change what is named below and try again." },
   template: {
     title: "The model’s chat template does not work",
+    advice: "Import or download the model again, or choose another one.",
+  },
+  base_model: {
+    title: "This model is not made for chat",
     advice: "A base model only continues text. Choose a model made for chat (its name often ends in “Instruct”).",
   },
   tokenizer: { title: "The model’s tokenizer does not work", advice: "Import or download the model again, or choose another one." },
@@ -220,7 +224,7 @@ export const strings = {
     shortcutRecord: (now: string) => `Record a shortcut; now: ${now}`,
     shortcutPress: "Press keys…",
     shortcutPressHelp: "Hold Ctrl, Alt or Command and press another key. Esc keeps what there was.",
-    shortcutNeedsModifier: "Needs Ctrl, Alt or Command with another key.",
+    shortcutNeedsModifier: "Needs Ctrl, Alt or Command with another key; a letter or digit needs two of them, or every program would lose it.",
     shortcutClear: "Remove",
     shortcutProblem: "The shortcut does not work",
     chat: "Chat",

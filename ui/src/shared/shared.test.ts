@@ -124,7 +124,7 @@ describe("small things", () => {
   it("has help for every code of the engine", () => {
     const codes = [
       ...["io", "model_not_found", "bad_file", "unsupported_model", "bad_weights", "context_length_exceeded", "invalid_request"],
-      ...["template", "tokenizer", "non_finite", "cancelled", "claim_held", "port_taken", "not_found", "store", "mlx", "internal"],
+      ...["template", "tokenizer", "non_finite", "base_model", "cancelled", "claim_held", "port_taken", "not_found", "store", "mlx", "internal"],
     ];
     for (const code of codes) expect(strings.errorHelp(code), code).not.toBe(strings.unknownError);
     expect(strings.errorHelp("something else")).toBe(strings.unknownError);

@@ -88,6 +88,13 @@ describe("hostile Markdown", () => {
     expect(page("see README.md and a.rs").querySelector("[data-link]")).toBeNull();
   });
 
+  it("leaves nothing out of what is nested too deeply to draw", () => {
+    const list = Array.from({ length: 40 }, (_, level) => `${"  ".repeat(level)}- level ${String(level)}`).join("\n");
+    expect(render(list)).toContain("level 39");
+    expect(render(">".repeat(60) + " deep")).toContain("deep");
+    expect(render(list.split("\n").slice(0, 10).join("\n"))).toContain("<li>");
+  });
+
   it("stands what is nested deeply", () => {
     expect(() => page(">".repeat(20_000))).not.toThrow();
     expect(() => page("[".repeat(20_000))).not.toThrow();
