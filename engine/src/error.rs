@@ -34,7 +34,9 @@ pub enum Error {
     #[error("the model's output is not a number: the weights or the arithmetic type do not suit each other")]
     NonFinite,
     /// It was asked as if it could chat.
-    #[error("this is a base model: it has no chat template and only continues text\nhint: choose a model made for chat, or continue a text: rmlx run MODEL --raw-prompt TEXT")]
+    #[error(
+        "this is a base model: it has no chat template and only continues text\nhint: choose a model made for chat, or continue a text: rmlx run MODEL --raw-prompt TEXT"
+    )]
     BaseModel,
     #[error("cancelled")]
     Cancelled,
