@@ -52,7 +52,7 @@ test("a link opens only after its address was shown", async ({ page }) => {
   await expect(dialog).toHaveCount(0);
   await expect(link).toBeFocused();
   expect(await page.evaluate(() => window.stub.opened)).toEqual([]);
-  await page.keyboard.press("Enter");
+  await link.press("Enter");
   await dialog.getByRole("button", { name: "Open in the browser" }).click();
   await expect(dialog).toHaveCount(0);
   expect(await page.evaluate(() => window.stub.opened)).toEqual(["https://example.org/a?b=c#d"]);
