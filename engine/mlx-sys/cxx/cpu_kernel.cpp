@@ -19,8 +19,8 @@ struct rmlx_buffer {
   size_t ndim;
   mlx_dtype dtype;
 };
-typedef int (*rmlx_cpu_kernel_run)(
-    void* context, const rmlx_buffer* inputs, size_t n_inputs, const rmlx_buffer* outputs, size_t n_outputs, void* failure);
+typedef void (*rmlx_cpu_kernel_run)(
+    void* context, const rmlx_buffer* inputs, size_t n_inputs, const rmlx_buffer* outputs, size_t n_outputs);
 typedef void (*rmlx_cpu_kernel_free)(void* context);
 }
 
@@ -49,7 +49,6 @@ struct Operand {
 };
 
 struct Task {
-  std::string name;
   rmlx_cpu_kernel_run run;
   std::shared_ptr<void> context;
   std::vector<Operand> inputs;
@@ -60,12 +59,9 @@ struct Task {
     std::vector<rmlx_buffer> in, out;
     for (auto& operand : inputs) in.push_back(operand.buffer());
     for (auto& operand : outputs) out.push_back(operand.buffer());
-    // The function sees initialized memory, and one that fails leaves nothing of what lay there before.
+    // The function sees initialized memory.
     for (auto [data, bytes] : cleared) std::memset(data, 0, bytes);
-    std::string failure;
-    if (run(context.get(), in.data(), in.size(), out.data(), out.size(), &failure) != 0) {
-      throw std::runtime_error("[" + name + "] " + failure);
-    }
+    run(context.get(), in.data(), in.size(), out.data(), out.size());
   }
 };
 
@@ -75,7 +71,7 @@ class CpuKernel : public Primitive {
       : Primitive(stream), name_(std::move(name)), run_(run), context_(std::move(context)) {}
 
   void eval_cpu(const std::vector<array>& inputs, std::vector<array>& outputs) override {
-    auto task = std::make_shared<Task>(Task{name_, run_, context_, {}, {}, {}});
+    auto task = std::make_shared<Task>(Task{run_, context_, {}, {}, {}});
     auto& encoder = cpu::get_command_encoder(stream());
     for (auto& input : inputs) {
       encoder.set_input_array(input);
@@ -106,15 +102,6 @@ class CpuKernel : public Primitive {
 };
 
 } // namespace rmlx
-
-// Sets the text of the error that a function is about to return.
-extern "C" void rmlx_cpu_kernel_fail(void* failure, const char* text, size_t length) {
-  try {
-    static_cast<std::string*>(failure)->assign(text, length);
-  } catch (...) {
-    // Without memory for the text the error goes on without it.
-  }
-}
 
 // Owns `context` from the first line on, also where it fails. `shapes` lie one after another; `ndims` says how long each is.
 extern "C" int rmlx_cpu_kernel(

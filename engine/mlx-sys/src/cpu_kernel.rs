@@ -16,15 +16,14 @@ pub struct rmlx_buffer {
     pub dtype: mlx_dtype,
 }
 
-/// Returns 0, or 1 after [`rmlx_cpu_kernel_fail`] was told why. Must not unwind.
+/// Must not unwind. Errors are the function's own matter.
 pub type rmlx_cpu_kernel_run = unsafe extern "C" fn(
     context: *mut c_void,
     inputs: *const rmlx_buffer,
     n_inputs: usize,
     outputs: *const rmlx_buffer,
     n_outputs: usize,
-    failure: *mut c_void,
-) -> c_int;
+);
 
 pub type rmlx_cpu_kernel_free = unsafe extern "C" fn(context: *mut c_void);
 
@@ -43,6 +42,4 @@ unsafe extern "C" {
         free: rmlx_cpu_kernel_free,
         s: mlx_stream,
     ) -> c_int;
-
-    pub fn rmlx_cpu_kernel_fail(failure: *mut c_void, text: *const c_char, length: usize);
 }

@@ -1,9 +1,10 @@
 //! CPU kernels: Rust functions that are nodes of MLX's graph, beside the GPU's in [`crate::kernel`].
 
 use std::borrow::Cow;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mlx_sys as c;
 
@@ -15,12 +16,61 @@ use crate::error::{Error, Result, check};
 /// What runs; an error is a text without the kernel's name.
 type Work = dyn Fn(&[Input<'_>], &mut [Output<'_>]) -> Result<(), String> + Send + Sync;
 
-/// A Rust function on arrays. Each call is one lazy operation that runs in stream order on a thread of MLX's CPU backend. An error
-/// or a panic becomes the error of the evaluation that waits for it; the outputs are then zeros.
+/// A Rust function on arrays. Each call is one lazy operation that runs in stream order on a thread of MLX's CPU backend.
+///
+/// An error or a panic becomes the error of this thread's next call that waits for an evaluation (not of one that only submits),
+/// once: the one it belongs to, or, where several were submitted ahead, one before it. So that what was made of a failed output
+/// cannot pass for a result either, its floats are then NaN (integers are 0, which as indices are at least valid).
 #[derive(Clone)]
 pub struct CpuKernel {
     name: CString,
     work: Arc<Work>,
+}
+
+/// What failed since somebody was told. MLX passes an exception of a task on, but to one waiting call or to several, by chance.
+#[derive(Default)]
+struct Failure {
+    /// Apart from the text, so that a wait costs one look where nothing failed.
+    any: AtomicBool,
+    first: Mutex<Option<String>>,
+}
+
+thread_local! {
+    /// Of the operations that this thread builds, which are those of its stream.
+    static FAILURE: Arc<Failure> = Arc::default();
+}
+
+impl Failure {
+    fn set(&self, text: String) {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(text);
+        self.any.store(true, Ordering::Release);
+    }
+
+    fn take(&self) -> Option<String> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        self.any.store(false, Ordering::Release);
+        first.take()
+    }
+}
+
+/// The error of a kernel that failed, for a call that has waited.
+#[inline]
+#[track_caller]
+pub(crate) fn check_waited() -> Result<()> {
+    match FAILURE.with(|failure| failure.take()) {
+        None => Ok(()),
+        Some(text) => Err(Error::new(text)),
+    }
+}
+
+/// What a node of the graph holds.
+struct Call {
+    kernel: CpuKernel,
+    failure: Arc<Failure>,
 }
 
 impl CpuKernel {
@@ -44,7 +94,7 @@ impl CpuKernel {
         let shapes: Vec<c_int> = outputs.iter().flat_map(|(shape, _)| *shape).copied().collect();
         let ndims: Vec<usize> = outputs.iter().map(|(shape, _)| shape.len()).collect();
         let dtypes: Vec<c::mlx_dtype> = outputs.iter().map(|(_, dtype)| dtype.raw()).collect();
-        let context = Box::into_raw(Box::new(self.work.clone())).cast();
+        let context = Box::into_raw(Box::new(Call { kernel: self.clone(), failure: FAILURE.with(Arc::clone) })).cast();
         // SAFETY: all handles are valid; name, shapes and types are copied. The context is what `run` and `free` take it for, and
         // MLX's from here on; it may move to other threads since the function is Send and Sync.
         check(unsafe {
@@ -80,44 +130,37 @@ unsafe extern "C" fn run(
     n_inputs: usize,
     outputs: *const c::rmlx_buffer,
     n_outputs: usize,
-    failure: *mut c_void,
-) -> c_int {
+) {
     // SAFETY: `call` made the context; MLX keeps it for as long as the node or its task.
-    let work = unsafe { &*context.cast::<Arc<Work>>() };
+    let call = unsafe { &*context.cast::<Call>() };
     // SAFETY: the caller passes so many buffers, which live for the duration of this call.
     let (inputs, outputs) = unsafe { (slice(inputs, n_inputs), slice(outputs, n_outputs)) };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let inputs: Vec<Input<'_>> = inputs.iter().map(|b| Input(Buffer::new(b))).collect();
         let mut outputs: Vec<Output<'_>> = outputs.iter().map(|b| Output(Buffer::new(b))).collect();
-        let done = work(&inputs, &mut outputs);
-        if done.is_err() {
-            outputs.iter_mut().for_each(Output::clear);
-        }
-        done
+        (call.kernel.work)(&inputs, &mut outputs)
     }));
     let text = match outcome {
-        Ok(Ok(())) => return 0,
+        Ok(Ok(())) => return,
         Ok(Err(text)) => text,
         Err(panic) => {
-            // SAFETY: as above; what the function had borrowed is gone.
-            outputs.iter().for_each(|b| Output(Buffer::new(b)).clear());
             let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
             let text = format!("panicked: {}", text.unwrap_or("without a text"));
-            // A payload whose drop panics, too, is leaked rather than let into C++.
+            // Leaked: a payload whose drop panics would do so into C++.
             std::mem::forget(panic);
             text
         }
     };
-    // SAFETY: `failure` is the caller's; the text is copied.
-    unsafe { c::rmlx_cpu_kernel_fail(failure, text.as_ptr().cast::<c_char>(), text.len()) };
-    1
+    // What the function had borrowed is gone.
+    outputs.iter().for_each(|b| Output(Buffer::new(b)).spoil());
+    call.failure.set(format!("[{}] {text}", call.kernel.name.to_string_lossy()));
 }
 
 unsafe extern "C" fn free(context: *mut c_void) {
     // SAFETY: `call` made the context, and MLX frees it once.
-    let work = unsafe { Box::from_raw(context.cast::<Arc<Work>>()) };
-    // What a panic would leave is lost; it may not cross into C++.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(work)));
+    let call = unsafe { Box::from_raw(context.cast::<Call>()) };
+    // A panic of what the function owns may not cross into C++.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(call))).map_err(std::mem::forget);
 }
 
 /// A slice from a pointer that may be null where there is nothing.
@@ -258,10 +301,11 @@ impl Output<'_> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.0.data.cast::<T>(), self.0.size) })
     }
 
-    fn clear(&mut self) {
+    fn spoil(&mut self) {
+        let byte = if self.0.dtype.is_float() || self.0.dtype == Dtype::C64 { 0xff } else { 0 };
         if self.0.size != 0 {
-            // SAFETY: as in `slice`, in bytes.
-            unsafe { std::ptr::write_bytes(self.0.data.cast::<u8>(), 0, self.0.size * self.0.dtype.size()) };
+            // SAFETY: as in `slice`, in bytes; all ones is a NaN of every float type.
+            unsafe { std::ptr::write_bytes(self.0.data.cast::<u8>(), byte, self.0.size * self.0.dtype.size()) };
         }
     }
 }
