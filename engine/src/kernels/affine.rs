@@ -131,13 +131,13 @@ impl<'a> Matrix<'a> {
         Ok(Self { bits, group, rows: rows as usize, columns, packed, scales, biases })
     }
 
-    /// Unpacks one row into `out` [columns].
-    fn unpack(&self, row: usize, out: &mut [f32], spare: &mut [Vec<f32>; 2], path: Path) {
+    /// Unpacks rows, which lie one after another, into `out` [rows, columns].
+    fn unpack(&self, rows: Range<usize>, out: &mut [f32], spare: &mut [Vec<f32>; 2], path: Path) {
         let words = self.columns * self.bits / 32;
-        // To the end of the matrix, not of the row: wide loads may look ahead.
-        let bytes: &[u8] = bytemuck::cast_slice(&self.packed[row * words..]);
+        // To the end of the matrix, not of the rows: wide loads may look ahead.
+        let bytes: &[u8] = bytemuck::cast_slice(&self.packed[rows.start * words..]);
         let groups = self.columns / self.group;
-        let range = row * groups..(row + 1) * groups;
+        let range = rows.start * groups..rows.end * groups;
         let [scales, biases] = spare;
         path.unpack(self.bits, bytes, self.scales.part(range.clone(), scales), self.biases.part(range, biases), out);
     }
@@ -150,7 +150,7 @@ const CACHED: usize = 512 << 10;
 /// Multiplications that are worth a second thread.
 const SHARE: usize = 1 << 16;
 
-/// Unpacked rows, and a row's scales and biases.
+/// Unpacked rows, and their scales and biases.
 #[derive(Default)]
 struct Scratch {
     rows: Vec<f32>,
@@ -207,9 +207,7 @@ fn multiply(x: &[f32], matrix: &Matrix<'_>, out: &mut [f32], path: Path, pool: &
         for (part, x) in x.chunks(chunk * k).enumerate() {
             for first in rows.clone().step_by(TILE) {
                 let count = TILE.min(rows.end - first);
-                for row in 0..count {
-                    matrix.unpack(first + row, &mut unpacked[row * k..(row + 1) * k], spare, path);
-                }
+                matrix.unpack(first..first + count, &mut unpacked[..count * k], spare, path);
                 path.dots(&unpacked[..count * k], x, k, |row, at, value| {
                     // SAFETY: this column of the result belongs to this block of the matrix, and blocks do not overlap.
                     unsafe { shared.set((part * chunk + at) * n + first + row, value) };
@@ -232,7 +230,8 @@ fn look_up(ids: &Input<'_>, matrix: &Matrix<'_>, out: &mut Output<'_>, path: Pat
     in_f32(out, |out| {
         let mut spare = Default::default();
         for (id, row) in ids.iter().zip(out.chunks_mut(matrix.columns.max(1))) {
-            matrix.unpack(*id as usize, row, &mut spare, path);
+            let id = *id as usize;
+            matrix.unpack(id..id + 1, row, &mut spare, path);
         }
     })
 }
