@@ -81,7 +81,6 @@ impl<'a> Floats<'a> {
 
     /// Some of them, in `to` unless they are f32 as they lie.
     fn part<'b>(&'b self, range: Range<usize>, to: &'b mut Vec<f32>) -> &'b [f32] {
-        to.clear();
         match self {
             Self::F32(all) => return &all[range],
             Self::F16(all) => {
@@ -89,7 +88,10 @@ impl<'a> Floats<'a> {
                 all[range].convert_to_f32_slice(to);
             }
             // Its bits are the upper half of an f32's.
-            Self::Bf16(all) => to.extend(all[range].iter().map(|v| f32::from_bits(u32::from(v.to_bits()) << 16))),
+            Self::Bf16(all) => {
+                to.clear();
+                to.extend(all[range].iter().map(|v| f32::from_bits(u32::from(v.to_bits()) << 16)));
+            }
         }
         to
     }
