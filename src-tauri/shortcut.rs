@@ -34,6 +34,13 @@ pub fn check(text: &str) -> Result<Option<Keys>> {
             "a shortcut without a modifier would take the key from every application: {text}\nhint: CmdOrCtrl+Shift+Space, for example"
         )));
     }
+    // Copy, paste and their kind; on a Mac, Option with a letter is a character.
+    let name = keys.key.to_string();
+    if keys.mods.iter().count() < 2 && (name.starts_with("Key") || name.starts_with("Digit")) {
+        return Err(Error::BadRequest(format!(
+            "a letter or digit with one modifier would be lost to every application: {text}\nhint: add Shift, Alt or Ctrl"
+        )));
+    }
     Ok(Some(keys))
 }
 
@@ -94,8 +101,10 @@ mod tests {
     #[test]
     fn shortcuts_are_read_and_nonsense_is_refused() {
         assert!(check("").unwrap().is_none());
-        assert!(check("CmdOrCtrl+Shift+Space").unwrap().is_some());
-        for wrong in ["Space", "Ctrl+", "Ctrl+Nonsense", "Ctrl+Shift", "ü"] {
+        for right in ["CmdOrCtrl+Shift+Space", "Alt+Space", "Ctrl+Alt+K", "Super+F5"] {
+            assert!(check(right).unwrap().is_some(), "{right}");
+        }
+        for wrong in ["Space", "Ctrl+", "Ctrl+Nonsense", "Ctrl+Shift", "ü", "CmdOrCtrl+C", "Alt+2"] {
             let error = check(wrong).unwrap_err();
             assert_eq!(error.code(), "invalid_request", "{wrong}");
             assert!(error.to_string().contains(wrong), "{error}");

@@ -27,8 +27,9 @@ const MIN_SIZE: (f64, f64) = (480.0, 400.0);
 /// How long a hidden window keeps its page ready. For tests only, `RMLX_TEST_RELEASE_MS` sets another number of milliseconds.
 const RELEASE: Duration = Duration::from_secs(60);
 
-/// While the shortcut's keys are down some desktops take the focus from the window that has it.
-const FOCUS_LAG: Duration = Duration::from_millis(300);
+/// While the shortcut's keys are down some desktops take the focus from the window that has it; on a busy machine the shortcut
+/// itself is heard of a good while later.
+const FOCUS_LAG: Duration = Duration::from_millis(800);
 
 #[derive(Default)]
 pub struct Memory {
@@ -102,6 +103,7 @@ fn build<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<WebviewWindow<R>> {
         .maximized(place.is_some_and(|place| place.maximized))
         .visible(false)
         .theme(theme(&state(app)))
+        .zoom_hotkeys_enabled(true)
         .on_navigation(is_own)
         .on_new_window(|_, _| NewWindowResponse::Deny)
         .build()?;

@@ -1,5 +1,9 @@
 import { defineConfig } from "@playwright/test";
 
+// Another on each run, so that two checkouts may be tested at once; the workers read it from the first process's environment.
+const port = (process.env.RMLX_PAGES_PORT ??= String(20_000 + Math.floor(Math.random() * 10_000)));
+const address = `http://127.0.0.1:${port}`;
+
 /** The built page over the stub backend, in the system's Chromium. */
 export default defineConfig({
   testDir: "tests",
@@ -10,7 +14,7 @@ export default defineConfig({
   expect: { timeout: 10_000 },
   outputDir: "test-results",
   use: {
-    baseURL: "http://127.0.0.1:4173",
+    baseURL: address,
     viewport: { width: 900, height: 640 },
     launchOptions: {
       executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -26,8 +30,8 @@ export default defineConfig({
     },
   },
   webServer: {
-    command: "npm run build:dev && npx vite preview --config vite.dev.config.ts",
-    url: "http://127.0.0.1:4173/dev.html",
+    command: `npm run build:dev && npx vite preview --config vite.dev.config.ts --port ${port}`,
+    url: `${address}/dev.html`,
     reuseExistingServer: false,
     timeout: 120_000,
   },

@@ -313,10 +313,7 @@ impl ModelText {
             Prompt::Text(text) => self.tokenizer.encode(&text, true),
             Prompt::Chat { messages, variables } => {
                 if self.template.is_none() {
-                    return Err(Error::BadRequest(
-                        "this is a base model: it has no chat template and continues text; give it a raw prompt (--raw-prompt)"
-                            .into(),
-                    ));
+                    return Err(Error::BaseModel);
                 }
                 let messages: Vec<_> = messages
                     .iter()

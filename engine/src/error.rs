@@ -33,6 +33,11 @@ pub enum Error {
     Tokenizer(String),
     #[error("the model's output is not a number: the weights or the arithmetic type do not suit each other")]
     NonFinite,
+    /// It was asked as if it could chat.
+    #[error(
+        "this is a base model: it has no chat template and only continues text\nhint: choose a model made for chat, or continue a text: rmlx run MODEL --raw-prompt TEXT"
+    )]
+    BaseModel,
     #[error("cancelled")]
     Cancelled,
     #[error("another rMLX (process {pid}) holds the claim on this machine{hint}")]
@@ -78,6 +83,7 @@ impl Error {
             Self::Template(_) => "template",
             Self::Tokenizer(_) => "tokenizer",
             Self::NonFinite => "non_finite",
+            Self::BaseModel => "base_model",
             Self::Cancelled => "cancelled",
             Self::ClaimHeld { .. } => "claim_held",
             Self::PortTaken { .. } => "port_taken",
@@ -95,7 +101,7 @@ impl Error {
     }
 }
 
-const CODES: [&str; 17] = [
+const CODES: [&str; 18] = [
     "io",
     "model_not_found",
     "bad_file",
@@ -106,6 +112,7 @@ const CODES: [&str; 17] = [
     "template",
     "tokenizer",
     "non_finite",
+    "base_model",
     "cancelled",
     "claim_held",
     "port_taken",

@@ -8,7 +8,8 @@ pub fn home() -> PathBuf {
     if let Some(home) = env::var_os("RMLX_HOME").filter(|h| !h.is_empty()) {
         return home.into();
     }
-    let user = env::var_os("HOME").map_or_else(env::temp_dir, PathBuf::from);
+    // Services may run without HOME; the system knows the user's folder nevertheless. What others write to is no place for a state.
+    let user = env::home_dir().unwrap_or_else(env::temp_dir);
     if cfg!(target_os = "macos") {
         user.join("Library/Application Support/rMLX")
     } else {

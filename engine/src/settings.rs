@@ -41,7 +41,11 @@ pub fn read(home: &Path) -> Result<Settings> {
     if text.len() as u64 > MOST {
         return Err(Error::bad_file(&path, format!("more than {MOST} bytes")));
     }
-    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| Error::bad_file(&path, e.to_string().trim_end()))?;
+    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+        // The whole of it shows the line, however long that is.
+        let whole = e.to_string();
+        Error::bad_file(&path, if whole.len() > LONGEST { e.message() } else { whole.trim_end() })
+    })?;
     let patch = serde_json::to_value(table).map_err(|e| Error::bad_file(&path, e))?;
     // TOML has no null: this was a number that JSON has not.
     if let Some(key) = null(&patch) {

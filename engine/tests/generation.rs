@@ -525,7 +525,7 @@ fn a_base_model_takes_raw_prompts_only() {
     let engine = engine(None);
     let chat = Prompt::Chat { messages: vec![Message::new("user", "Hello")], variables: Default::default() };
     let e = engine.generate(name_of(folder.path()), Request { prompt: chat, ..request(vec![]) }).expect_err("a refusal");
-    assert!(e.code() == "invalid_request" && e.to_string().contains("base model"), "{e}");
+    assert!(e.code() == "base_model" && e.to_string().contains("base model"), "{e}");
     assert!(!engine.info(name_of(folder.path())).unwrap().has_chat_template);
     let raw = Request { prompt: Prompt::Text("Hello".into()), max_tokens: Some(3), ..request(vec![]) };
     Answer::read(engine.generate(name_of(folder.path()), raw).unwrap()).finished();

@@ -377,7 +377,8 @@ fn the_page_may_call_exactly_these_commands() {
     let capability: Value = serde_json::from_str(&file).unwrap();
     let granted: BTreeSet<_> =
         capability["permissions"].as_array().unwrap().iter().map(|p| p.as_str().unwrap().to_owned()).collect();
-    let events = ["core:event:allow-listen", "core:event:allow-unlisten"].map(str::to_owned);
+    let events =
+        ["core:event:allow-listen", "core:event:allow-unlisten", "core:webview:allow-set-webview-zoom"].map(str::to_owned);
     let commands = NAMES.iter().map(|name| format!("allow-{}", name.replace('_', "-")));
     assert_eq!(granted, commands.chain(events).collect());
     assert_eq!(capability["windows"], json!([MAIN]));

@@ -24,5 +24,6 @@ mod desktop;
 mod endpoint;
 mod figures;
 mod keyboard;
+mod long;
 mod restart;
 mod terminal;

@@ -44,6 +44,15 @@ pub fn key(keys: &str) {
     assert!(pressed.status.success(), "{pressed:?}");
 }
 
+/// Turns the wheel over the middle of a window.
+pub fn wheel(window: &str, notches: u32, up: bool) {
+    let button = if up { "4" } else { "5" };
+    let place = xdotool(&["mousemove", "--window", window, "560", "300"]);
+    assert!(place.status.success(), "{place:?}");
+    let turned = xdotool(&["click", "--repeat", &notches.to_string(), "--delay", "10", button]);
+    assert!(turned.status.success(), "{turned:?}");
+}
+
 pub fn write(text: &str) {
     let typed = xdotool(&["type", "--delay", "15", text]);
     assert!(typed.status.success(), "{typed:?}");

@@ -58,6 +58,8 @@ export class Stub implements Backend {
   failures: Partial<Record<keyof Backend, Failure>> = {};
   /** An answer of this text's length fails with it. */
   failAnswer: { after: number; error: Failure } | null = null;
+  /** Every next answer; `null`: one that fits the question. */
+  answer: string | null = null;
   opened: string[] = [];
   calls: string[] = [];
   speed: number;
@@ -98,6 +100,11 @@ export class Stub implements Backend {
     const failure = this.failures[name];
      
     if (failure) throw failure;
+  }
+
+  /** As if a model was installed meanwhile. */
+  installAll(): void {
+    this.installed.push(...models());
   }
 
   // ---- data ----
@@ -330,7 +337,7 @@ export class Stub implements Backend {
   private async write(answer: Node, question: string, run: Running, send: (event: Event) => void): Promise<void> {
     const info = answer.answer;
     if (!info) return;
-    const whole = answerTo(question);
+    const whole = this.answer ?? answerTo(question);
     const ready = await this.loadSteps(info.model, send, () => run.stopped);
     const prompt = 2048;
     for (let done = 0; ready && !run.stopped && done < prompt; done += 256) {

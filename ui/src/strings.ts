@@ -34,13 +34,17 @@ const errors: Record<string, Help> = {
     advice: "Its download may be damaged or incomplete. Import or download it again.",
   },
   bad_file: {
-    title: "A file of the model is damaged",
-    advice: "Import or download the model again, or choose another one.",
+    title: "A file is damaged",
+    advice: "If it belongs to the model, import or download the model again; a file of settings can be corrected or moved away.",
   },
   io: { title: "A file could not be read or written", advice: "Check that the file is there, is yours, and that the disk is not full." },
   invalid_request: { title: "That cannot be done", advice: "Change what is named below and try again." },
   template: {
     title: "The model’s chat template does not work",
+    advice: "Import or download the model again, or choose another one.",
+  },
+  base_model: {
+    title: "This model is not made for chat",
     advice: "A base model only continues text. Choose a model made for chat (its name often ends in “Instruct”).",
   },
   tokenizer: { title: "The model’s tokenizer does not work", advice: "Import or download the model again, or choose another one." },
@@ -220,7 +224,7 @@ export const strings = {
     shortcutRecord: (now: string) => `Record a shortcut; now: ${now}`,
     shortcutPress: "Press keys…",
     shortcutPressHelp: "Hold Ctrl, Alt or Command and press another key. Esc keeps what there was.",
-    shortcutNeedsModifier: "Needs Ctrl, Alt or Command with another key.",
+    shortcutNeedsModifier: "Needs Ctrl, Alt or Command with another key; a letter or digit needs two of them, or every program would lose it.",
     shortcutClear: "Remove",
     shortcutProblem: "The shortcut does not work",
     chat: "Chat",

@@ -119,3 +119,20 @@ test("a file dropped on the page does not replace it", async ({ page }) => {
   expect(prevented).toEqual([true, true]);
   await expect(composer(page)).toBeVisible();
 });
+
+test("a formula that is too wide does not move the thread sideways", async ({ page }) => {
+  await open(page);
+  await page.evaluate(() => { window.stub.answer = `A line with $${"x".repeat(2000)}$ in it.`; });
+  await ask(page, "anything");
+  await done(page);
+  await answers(page).locator("math").waitFor();
+  const wide = await page.evaluate(() => {
+    const size = (selector: string) => {
+      const element = document.querySelector(selector);
+      return (element?.scrollWidth ?? 0) - (element?.clientWidth ?? 0);
+    };
+    return [size(".scroller"), size(".markdown")];
+  });
+  expect(wide[0]).toBe(0);
+  expect(wide[1]).toBeGreaterThan(100);
+});

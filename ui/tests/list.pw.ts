@@ -155,6 +155,7 @@ test("a narrow window has the list as a drawer", async ({ page }) => {
   await open(page);
   await expect(page.getByRole("navigation")).toHaveCount(0);
   await page.getByRole("button", { name: "Show conversations" }).click();
+  await expect(page.getByRole("button", { name: "Hide conversations" })).toBeFocused();
   await page.keyboard.press("Escape");
   await expect(page.getByRole("navigation")).toHaveCount(0);
   await expect(page.getByRole("button", { name: "Show conversations" })).toBeFocused();
@@ -166,4 +167,44 @@ test("a narrow window has the list as a drawer", async ({ page }) => {
   expect(wide).toBeLessThanOrEqual(480);
   await ask(page, "hello");
   await done(page);
+});
+
+test("hiding and showing the list keeps the focus", async ({ page }) => {
+  await open(page);
+  await page.getByRole("button", { name: "Hide conversations" }).click();
+  await expect(page.getByRole("button", { name: "Show conversations" })).toBeFocused();
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("button", { name: "Hide conversations" })).toBeFocused();
+});
+
+test("looking again for models puts the focus into the message field", async ({ page }) => {
+  await open(page, "models=none&fresh");
+  const again = page.getByRole("button", { name: "Look again" });
+  await again.click();
+  await expect(again).toBeFocused();
+  await page.evaluate(() => { window.stub.installAll(); });
+  await page.keyboard.press("Enter");
+  await expect(composer(page)).toBeFocused();
+});
+
+test("the web view's menu comes only for text", async ({ page }) => {
+  await open(page);
+  await entry(page, "Newton’s method").click();
+  await answers(page).first().waitFor();
+  await page.evaluate(() => {
+    addEventListener("contextmenu", (event) => { document.body.dataset.menu = event.defaultPrevented ? "none" : "shown"; });
+  });
+  const menu = () => page.evaluate(() => document.body.dataset.menu);
+  const text = answers(page).first().locator("p").first();
+  await text.click({ button: "right", position: { x: 200, y: 4 }, modifiers: [] });
+  // Some systems select the word under the pointer, and then it can be copied.
+  const chosen = await page.evaluate(() => getSelection()?.isCollapsed === false);
+  expect(await menu()).toBe(chosen ? "shown" : "none");
+  await page.getByRole("heading", { level: 1 }).click({ button: "right" });
+  expect(await menu()).toBe(chosen ? "shown" : "none");
+  await composer(page).click({ button: "right" });
+  expect(await menu()).toBe("shown");
+  await text.selectText();
+  await text.click({ button: "right" });
+  expect(await menu()).toBe("shown");
 });

@@ -49,7 +49,7 @@ export const test = base.extend<{ foreign: string[]; calm: undefined; refusals: 
     const foreign: string[] = [];
     page.on("request", (request) => {
       const url = new URL(request.url());
-      if (url.host !== "127.0.0.1:4173") foreign.push(request.url());
+      if (url.host !== `127.0.0.1:${process.env.RMLX_PAGES_PORT ?? ""}`) foreign.push(request.url());
     });
     await use(foreign);
   },

@@ -6,6 +6,7 @@ use crate::api::{Device, Dtype, Options};
 use crate::attach::{self, Answered, Ask, Client, Found, Host};
 use crate::claim;
 use crate::error::{Error, Result};
+use crate::hub;
 use crate::worker;
 
 use super::{Backend, Engine, Shared, open};
@@ -86,11 +87,12 @@ fn answer(engine: &Weak<Shared>, ask: Ask) -> Result<Answered> {
     // Not kept over the answer: it is for its owner to end it.
     let engine = Engine(engine.upgrade().ok_or(Error::Cancelled)?);
     let here = |model: attach::Model| {
-        if model.folder.is_absolute() {
-            open(model.name, &model.folder)
-        } else {
-            Err(Error::BadRequest(format!("not an absolute folder: {}", model.folder.display())))
+        if !model.folder.is_absolute() {
+            return Err(Error::BadRequest(format!("not an absolute folder: {}", model.folder.display())));
         }
+        // Others hear the name, and it has to mean the same model in this process, which has another current folder.
+        let same = hub::resolve(&model.name).is_ok_and(|found| found.canonicalize().is_ok_and(|found| found == model.folder));
+        open(if same { model.name } else { model.folder.display().to_string() }, &model.folder)
     };
     Ok(match ask {
         Ask::Status => Answered::Status(engine.status()),

@@ -74,7 +74,11 @@ impl Catalogue {
             return Ok(id.into());
         }
         let mut names = self.known().clone();
-        names.extend(self.more());
+        for name in self.more() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
         let there_are = match names.len() {
             0 => "there are no models yet; bring one: rmlx import FILE.gguf".into(),
             n if n > NAMES => format!("there are: {} and {} more", names[..NAMES].join(", "), n - NAMES),

@@ -70,6 +70,7 @@ impl From<ErrorInfo> for ApiError {
         let (status, param) = match code.as_str() {
             "model_not_found" => (StatusCode::NOT_FOUND, Some("model")),
             "context_length_exceeded" | "template" => (StatusCode::BAD_REQUEST, Some("messages")),
+            "base_model" => (StatusCode::BAD_REQUEST, Some("model")),
             // Known only once the vocabulary is.
             "invalid_request" if message.starts_with("logit_bias") => (StatusCode::BAD_REQUEST, Some("logit_bias")),
             "invalid_request" => (StatusCode::BAD_REQUEST, None),

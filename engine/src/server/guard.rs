@@ -1,5 +1,6 @@
 //! What comes before every route: a web page must not use the model, not even through a name that it made point here.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -70,7 +71,12 @@ fn is_loopback(authority: &str) -> bool {
         },
         _ => authority,
     };
-    ["localhost", "127.0.0.1", "[::1]"].iter().any(|own| name.eq_ignore_ascii_case(own))
+    let address = match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(v6) => v6.parse().map(IpAddr::V6),
+        None => name.parse().map(IpAddr::V4),
+    };
+    // All that can be listened on; an address is no name that somebody could point here.
+    name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -79,7 +85,7 @@ mod tests {
 
     #[test]
     fn names_of_this_machine() {
-        for own in ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:65535"] {
+        for own in ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:1", "127.0.0.2:80", "[::1]", "[::1]:65535"] {
             assert!(is_loopback(own), "{own}");
         }
         for other in [
@@ -93,8 +99,12 @@ mod tests {
             "::1",
             "evil.example:80",
             "user@localhost",
-            "127.0.0.2",
+            "127.1",
+            "2130706433",
+            "0x7f.0.0.1",
             "0.0.0.0",
+            "[::ffff:127.0.0.1]",
+            "[127.0.0.1]",
             "[::1",
             "localhost:80:80",
             "[::1]:",

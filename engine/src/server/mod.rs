@@ -61,7 +61,7 @@ impl Default for Limits {
             stalled: Duration::from_secs(60),
             head: Duration::from_secs(30),
             body: Duration::from_secs(60),
-            body_bytes: 32 << 20,
+            body_bytes: 8 << 20,
             connections: 128,
             preparing: 2,
         }

@@ -105,6 +105,9 @@ fn a_broken_file_is_named_and_never_overwritten() {
     assert!(read(home).unwrap_err().to_string().contains("not UTF-8"));
     fs::write(path(home), "#".repeat((1 << 20) + 1)).unwrap();
     assert!(read(home).unwrap_err().to_string().contains("more than"));
+    fs::write(path(home), format!("model = {}", "[".repeat(100_000))).unwrap();
+    let error = read(home).unwrap_err();
+    assert!(error.code() == "bad_file" && error.to_string().len() < 2000);
     fs::remove_file(path(home)).unwrap();
     fs::create_dir(path(home)).unwrap();
     assert_eq!(read(home).unwrap_err().code(), "bad_file");

@@ -11,7 +11,7 @@ mod search;
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -32,8 +32,20 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Any thread may use it; its work is done one after the other.
 pub struct Store {
     path: PathBuf,
+    /// What was at the path when it was opened.
+    file: Option<FileId>,
     db: Mutex<Connection>,
     tidied: Mutex<Instant>,
+}
+
+/// Which file it is, whatever it is called.
+#[derive(PartialEq)]
+struct FileId(u64, u64);
+
+impl FileId {
+    fn of(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().map(|meta| Self(meta.dev(), meta.ino()))
+    }
 }
 
 /// Inside the module errors do not know their file yet.
@@ -72,7 +84,7 @@ impl Store {
         let path = Self::path(home);
         create(&path)?;
         let db = connect(&path, migrations).map_err(|fault| told(&path, fault))?;
-        let store = Self { path, db: Mutex::new(db), tidied: Mutex::new(Instant::now()) };
+        let store = Self { file: FileId::of(&path), path, db: Mutex::new(db), tidied: Mutex::new(Instant::now()) };
         store.erase()?;
         Ok(store)
     }
@@ -83,6 +95,11 @@ impl Store {
 
     /// All of it happens, or nothing.
     fn write<T>(&self, work: impl FnOnce(&Transaction) -> Result<T, Fault>) -> Result<T> {
+        // SQLite would go on writing into a file that nobody finds again.
+        if FileId::of(&self.path) != self.file {
+            let reason = "the file was removed or replaced while it was open\nhint: nothing more can be kept; start rMLX again";
+            return Err(Error::Store { path: self.path.clone(), reason: reason.into() });
+        }
         self.within(TransactionBehavior::Immediate, work)
     }
 
@@ -117,12 +134,9 @@ fn create(path: &Path) -> Result<()> {
         Ok(meta) if meta.is_file() => Ok(()),
         Ok(_) => Err(Error::Store { path: path.into(), reason: "not a file".into() }),
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-            match made {
-                // Another process was quicker.
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
-                made => made.map(drop).map_err(|e| Error::io(path, e)),
-            }
+            // Another process may be quicker. Where a link leads, too.
+            let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+            made.map(drop).map_err(|e| Error::io(path, e))
         }
         Err(e) => Err(Error::io(path, e)),
     }
@@ -197,6 +211,7 @@ fn told(path: &Path, fault: Fault) -> Error {
             "\nhint: nothing was changed; move the file away to begin with an empty one, or put a copy back"
         }
         Some(ErrorCode::DiskFull) => "\nhint: make room on the disk; what was saved before is safe",
+        Some(ErrorCode::SystemIoFailure) => "\nhint: is the disk full, or a drive gone? What was saved before is safe",
         Some(ErrorCode::DatabaseBusy) => "\nhint: another program keeps the file locked; end it",
         _ => "",
     };

@@ -68,6 +68,30 @@ fn only_this_user_may_read_it() {
     for entry in fs::read_dir(&home).unwrap() {
         assert_eq!(mode(&entry.unwrap().path()), 0o600, "the log too");
     }
+    let other = folder.path().join("other");
+    fs::create_dir(&other).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("far.db"), Store::path(&other)).unwrap();
+    Store::open(&other).unwrap();
+    assert_eq!(mode(&folder.path().join("far.db")), 0o600, "where a link leads, too");
+}
+
+#[test]
+fn nothing_is_saved_into_a_file_that_is_gone() {
+    for replaced in [false, true] {
+        let (folder, store) = store();
+        let saved = answered(&store, None, new("q"), "a");
+        let unfinished = began(&store, Some(saved.conversation), new("next"));
+        fs::rename(Store::path(folder.path()), folder.path().join("moved.db")).unwrap();
+        let other = replaced.then(|| Store::open(folder.path()).unwrap());
+        for error in [
+            store.rename(saved.conversation, "new").unwrap_err(),
+            store.end(unfinished, "text", &complete()).unwrap_err(),
+            store.begin(&store.place(&turn(None, new("x"))).unwrap(), "m").unwrap_err(),
+        ] {
+            assert!(error.code() == "store" && error.to_string().contains("start rMLX again"), "{error}");
+        }
+        assert!(other.is_none_or(|other| other.list().unwrap().is_empty()));
+    }
 }
 
 #[test]

@@ -146,6 +146,18 @@ fn models_and_prompts() {
 }
 
 #[test]
+fn names_of_models() {
+    let server = Server::new();
+    let unknown = || server.ask(json!({ "model": "org/nothing" })).body;
+    let before = unknown();
+    // Being resident is another reason to be named.
+    server.ask(json!({ "max_tokens": 1 })).ok();
+    assert_eq!(unknown(), before);
+    let garbled = get(server.at(), "/v1/models/%ff");
+    assert_eq!(garbled.error(), (404, Some("model".into()), "model_not_found".into()));
+}
+
+#[test]
 fn paths_and_methods() {
     let server = Server::new();
     for (method, path, status, code) in [

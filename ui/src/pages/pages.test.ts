@@ -104,6 +104,8 @@ describe("shortcuts", () => {
   it("takes no plain key, and waits for one after modifiers", () => {
     expect(readChord(press("KeyK", ""), true).kind).toBe("unfit");
     expect(readChord(press("KeyK", "s"), true).kind).toBe("unfit");
+    expect(readChord(press("KeyC", "m"), true).kind).toBe("unfit");
+    expect(readChord(press("Digit2", "a"), false).kind).toBe("unfit");
     expect(readChord(press("F5", ""), false).kind).toBe("unfit");
     expect(readChord(press("MetaLeft", "m"), true).kind).toBe("partial");
     expect(readChord(press("Lang1", "m"), true).kind).toBe("unfit");

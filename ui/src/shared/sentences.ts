@@ -1,5 +1,5 @@
 /** What a screen reader hears of a streaming answer: whole sentences, and of code only how much there is. */
-import { splitBlocks } from "./markdown/blocks";
+import { type Block, splitBlocks } from "./markdown/blocks";
 import { plainText } from "./markdown/render";
 
 export interface SentenceWords {
@@ -34,26 +34,36 @@ export function splitSentences(text: string): { whole: string[]; rest: string } 
 
 /** Gives each sentence of a growing text once. */
 export class Sentences {
+  /** The first blocks, which were said and cannot change any more: they are not read again. */
+  private settled = 0;
+  /** Sentences of the blocks after those that were said. */
   private said = 0;
 
   constructor(private readonly words: SentenceWords) {}
 
   /** What became whole since the last call; with `done`, the rest too. */
   next(text: string, done: boolean): string[] {
-    const all: string[] = [];
     const blocks = splitBlocks(text);
-    for (const [index, block] of blocks.entries()) {
-      const last = index === blocks.length - 1 && !done;
-      if (block.kind === "code") {
-        if (!last || block.closed) all.push(this.words.code(block.language, block.code.split("\n").length));
-        continue;
-      }
-      const { whole, rest } = splitSentences(plainText(block.source).trimEnd() + (last ? "" : "\n"));
-      all.push(...whole);
-      if (!last && rest.trim() !== "") all.push(rest.trim());
+    // The last line may yet turn out to belong to what stands above it.
+    const whole = splitBlocks(text.slice(0, text.lastIndexOf("\n") + 1)).length - 1;
+    const all: string[] = [];
+    let of = 0;
+    for (const [index, block] of [...blocks.entries()].slice(this.settled)) {
+      all.push(...this.of(block, index === blocks.length - 1 && !done));
+      if (index >= whole) continue;
+      this.settled = index + 1;
+      of = all.length;
     }
     const fresh = all.slice(this.said);
-    this.said = Math.max(this.said, all.length);
+    this.said = Math.max(this.said, all.length) - of;
     return fresh;
+  }
+
+  private of(block: Block, growing: boolean): string[] {
+    if (block.kind === "code") {
+      return growing && !block.closed ? [] : [this.words.code(block.language, block.code.split("\n").length)];
+    }
+    const { whole, rest } = splitSentences(plainText(block.source).trimEnd() + (growing ? "" : "\n"));
+    return !growing && rest.trim() !== "" ? [...whole, rest.trim()] : whole;
   }
 }

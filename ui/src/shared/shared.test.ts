@@ -36,6 +36,21 @@ describe("Sentences", () => {
     }
   });
 
+  it("reads again only what may still change", () => {
+    let read = 0;
+    const sentences = new Sentences({ code: () => `code ${String(++read)}` });
+    const said: string[] = [];
+    let text = "";
+    for (let n = 0; n < 50; n++) {
+      text += `\`\`\`\n${String(n)}\n\`\`\`\nWords ${String(n)}.\n\n`;
+      said.push(...sentences.next(text, false));
+    }
+    said.push(...sentences.next(text, true));
+    expect(said.filter((one) => one.startsWith("Words"))).toHaveLength(50);
+    expect(said).toHaveLength(100);
+    expect(read).toBeLessThan(150);
+  });
+
   it("never says half a sentence before the end", () => {
     const sentences = new Sentences(words);
     expect(sentences.next("Half a sen", false)).toEqual([]);
@@ -109,7 +124,7 @@ describe("small things", () => {
   it("has help for every code of the engine", () => {
     const codes = [
       ...["io", "model_not_found", "bad_file", "unsupported_model", "bad_weights", "context_length_exceeded", "invalid_request"],
-      ...["template", "tokenizer", "non_finite", "cancelled", "claim_held", "port_taken", "not_found", "store", "mlx", "internal"],
+      ...["template", "tokenizer", "non_finite", "base_model", "cancelled", "claim_held", "port_taken", "not_found", "store", "mlx", "internal"],
     ];
     for (const code of codes) expect(strings.errorHelp(code), code).not.toBe(strings.unknownError);
     expect(strings.errorHelp("something else")).toBe(strings.unknownError);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -18,7 +19,8 @@ pub async fn list(State(app): State<Arc<App>>) -> ApiResult<Response> {
 }
 
 /// The id may have slashes, as they are or as `%2F`.
-pub async fn one(State(app): State<Arc<App>>, Path(id): Path<String>) -> ApiResult<Response> {
+pub async fn one(State(app): State<Arc<App>>, id: Result<Path<String>, PathRejection>) -> ApiResult<Response> {
+    let Path(id) = id.map_err(|_| ApiError::model_not_found("no model is called so: the id in the path is not UTF-8"))?;
     let found = app.clone().blocking(move || {
         let id = app.catalogue.id(&id)?;
         let models = app.catalogue.models()?;

@@ -21,7 +21,7 @@ function keyName(code: string): string | null {
   return FUNCTION.test(code) || NAMED.has(code) ? code : null;
 }
 
-/** `partial`: only modifiers so far. `unfit`: no shortcut, because it would take a plain key from every program. */
+/** `partial`: only modifiers so far. `unfit`: no shortcut, because it would take a plain key, or a common command, from every program. */
 export type Chord = { kind: "chord"; text: string } | { kind: "partial" } | { kind: "unfit" };
 
 export function readChord(press: Press, mac: boolean): Chord {
@@ -29,6 +29,9 @@ export function readChord(press: Press, mac: boolean): Chord {
   const key = keyName(press.code);
   if (key === null) return { kind: "unfit" };
   if (!(press.ctrlKey || press.altKey || press.metaKey)) return { kind: "unfit" };
+  const modifiers = [press.ctrlKey, press.altKey, press.metaKey, press.shiftKey].filter(Boolean).length;
+  // Copy, paste and their kind.
+  if (modifiers < 2 && /^[A-Z\d]$/.test(key)) return { kind: "unfit" };
   const parts: string[] = [];
   const command = mac ? press.metaKey : press.ctrlKey;
   const other = mac ? press.ctrlKey : press.metaKey;

@@ -73,7 +73,7 @@ export function splitBlocks(text: string): Block[] {
   let code: { block: CodeBlock; fence: Fence; lines: string[] } | null = null;
 
   const flush = () => {
-    const source = current.join("\n").replace(/\s+$/, "");
+    const source = current.join("\n").trimEnd();
     if (source !== "") blocks.push({ kind: "text", source });
     current = [];
     list = blank = false;

@@ -34,8 +34,8 @@ const LANGUAGES = {
 };
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
 
-/** More than this is shown plain: nobody reads colours in it, and they cost time. */
-const LONGEST = 100_000;
+/** More than this is shown plain: some languages' rules take time by the square of it. */
+const LONGEST = 16_000;
 
 export function highlight(code: string, language: string): string | null {
   if (code.length > LONGEST || !hljs.getLanguage(language)) return null;

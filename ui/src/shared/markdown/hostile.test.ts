@@ -1,5 +1,6 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
+import { splitBlocks } from "./blocks";
 import { highlight } from "./highlight";
 import { drawFormula } from "./katex";
 import { safeAddress } from "./links";
@@ -87,11 +88,44 @@ describe("hostile Markdown", () => {
     expect(page("see README.md and a.rs").querySelector("[data-link]")).toBeNull();
   });
 
+  it("leaves nothing out of what is nested too deeply to draw", () => {
+    const list = Array.from({ length: 40 }, (_, level) => `${"  ".repeat(level)}- level ${String(level)}`).join("\n");
+    expect(render(list)).toContain("level 39");
+    expect(render(">".repeat(60) + " deep")).toContain("deep");
+    expect(render(list.split("\n").slice(0, 10).join("\n"))).toContain("<li>");
+  });
+
   it("stands what is nested deeply", () => {
     expect(() => page(">".repeat(20_000))).not.toThrow();
     expect(() => page("[".repeat(20_000))).not.toThrow();
     expect(() => page("*a ".repeat(5_000))).not.toThrow();
     expect(() => page(`$${"{".repeat(3_000)}$`)).not.toThrow();
+  });
+});
+
+describe("a text made to take long", () => {
+  const long = (piece: string) => piece.repeat(50_000 / piece.length);
+  const TEXTS = {
+    spaces: `a${long(" ")}b`,
+    "inline openings": long("\\("),
+    "display openings": long("\\[a "),
+    "display openings, a line each": long("\\[\n"),
+    "display openings between paragraphs": long("x\n\\[\n"),
+    dollars: long("$$a\n"),
+    brackets: long("!["),
+    stars: long("**a "),
+    pipes: `|a|\n|-|\n${long("|x|y|z")}`,
+    "words in C#": `\`\`\`cs\n${long("a b\n")}\n\`\`\``,
+    "names in TOML": `\`\`\`toml\n${long("a.")}\n\`\`\``,
+  };
+  it.each(Object.entries(TEXTS))("does not: %s", (_name, text) => {
+    const begin = performance.now();
+    for (const block of splitBlocks(text)) {
+      if (block.kind === "text") render(block.source);
+      else highlight(block.code, block.language);
+    }
+    // Each took one second to ten when it took the square of its length; now some hundredths.
+    expect(performance.now() - begin).toBeLessThan(700);
   });
 });
 

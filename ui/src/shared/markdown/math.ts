@@ -33,6 +33,25 @@ export function inlineDollars(text: string, start: number): number {
   return -1;
 }
 
+/**
+ * Closing marks that were looked for in vain, and the line up to which (of inline text: to its end). Else a text of nothing but
+ * opening marks would be searched again from each of them.
+ */
+const MISSING = new WeakMap<StateInline | StateBlock, Map<string, number>>();
+
+function missing(state: StateInline | StateBlock): Map<string, number> {
+  const known = MISSING.get(state) ?? new Map<string, number>();
+  MISSING.set(state, known);
+  return known;
+}
+
+function closing(state: StateInline, close: string, from: number): number {
+  if (missing(state).has(close)) return -1;
+  const end = state.src.indexOf(close, from);
+  if (end < 0) missing(state).set(close, Infinity);
+  return end;
+}
+
 function inline(state: StateInline, silent: boolean): boolean {
   const { src, pos } = state;
   const rest = (n: number) => src.slice(pos, pos + n);
@@ -42,7 +61,7 @@ function inline(state: StateInline, silent: boolean): boolean {
   let display = false;
   if (rest(2) === "$$") {
     content = pos + 2;
-    end = src.indexOf("$$", content);
+    end = closing(state, "$$", content);
     after = 2;
     display = true;
   } else if (rest(1) === "$") {
@@ -52,7 +71,7 @@ function inline(state: StateInline, silent: boolean): boolean {
   } else if (rest(2) === "\\(" || rest(2) === "\\[") {
     display = rest(2) === "\\[";
     content = pos + 2;
-    end = src.indexOf(display ? "\\]" : "\\)", content);
+    end = closing(state, display ? "\\]" : "\\)", content);
     after = 2;
   }
   if (end < 0 || end + after > state.posMax || src.slice(content, end).trim() === "") return false;
@@ -71,11 +90,16 @@ function block(state: StateBlock, startLine: number, endLine: number, silent: bo
   const first = line(startLine);
   const close = first.startsWith("$$") ? "$$" : first.startsWith("\\[") ? "\\]" : null;
   if (!close) return false;
+  const key = `${close}${String(endLine)}`;
+  if (startLine <= (missing(state).get(key) ?? -1)) return false;
   const lines = [first.slice(2)];
   let last = startLine;
   while (!lines.at(-1)?.includes(close)) {
     last++;
-    if (last >= endLine || line(last).trim() === "") return false;
+    if (last >= endLine || line(last).trim() === "") {
+      missing(state).set(key, last);
+      return false;
+    }
     lines.push(line(last));
   }
   const whole = lines.join("\n");

@@ -16,9 +16,12 @@ export interface Parts {
   words: Words;
 }
 
+/** Of lists and quotes inside each other, twice counted (a list and its item). */
+const MOST_LEVELS = 40;
+
 /** A renderer over `parts`, which may gain what is loaded later. */
 export function makeRenderer(parts: Parts): (source: string) => string {
-  const md = new MarkdownIt({ html: false, linkify: true, breaks: false, typographer: false, maxNesting: 40 });
+  const md = new MarkdownIt({ html: false, linkify: true, breaks: false, typographer: false, maxNesting: MOST_LEVELS });
   // "README.md" is a file and no host: only whole addresses become links.
   md.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
   md.validateLink = (url) => safeAddress(url) !== null;
@@ -62,7 +65,13 @@ export function makeRenderer(parts: Parts): (source: string) => string {
       return self.renderToken(tokens, index, options);
     };
   }
-  return (source) => md.render(source);
+  return (source) => {
+    const env = {};
+    const tokens = md.parse(source, env);
+    // Beyond its limit the parser leaves text out; nothing is to be missing, so such a block is shown as it was written.
+    if (tokens.some((token) => token.level >= MOST_LEVELS - 1)) return `<pre tabindex="0">${escape(source)}</pre>`;
+    return md.renderer.render(tokens, md.options, env);
+  };
 }
 
 export const PLAIN: Parts = { math: null, highlight: null, words: { copy: "Copy", image: "Image" } };
