@@ -1,4 +1,4 @@
-//! Compiles mlx-c, as one C++ file, against a prebuilt MLX.
+//! Compiles mlx-c and our own node of its graph (`cxx/cpu_kernel.cpp`), as one C++ file, against a prebuilt MLX.
 //!
 //! Inputs, which `scripts/setup` fetches (pinned) into the build cache:
 //! * MLX's headers and library: `MLX_ROOT`, else `<cache>/mlx/<flavour>-<version>/mlx`
@@ -63,12 +63,13 @@ fn build() -> Result<(), String> {
         .filter(|path| path.extension().is_some_and(|e| e == "cpp"))
         .collect();
     sources.sort();
+    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").ok_or("CARGO_MANIFEST_DIR is not set")?);
+    sources.push(here.join("cxx/cpu_kernel.cpp"));
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let unity = out.join("mlx_c.cpp");
     let text: String = sources.iter().map(|s| format!("#include \"{}\"\n", s.display())).collect();
     fs::write(&unity, text).map_err(|e| format!("{}: {e}", unity.display()))?;
 
-    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").ok_or("CARGO_MANIFEST_DIR is not set")?);
     let mut cxx = cc::Build::new();
     cxx.cpp(true)
         .std("c++20")

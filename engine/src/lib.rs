@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod engine;
 pub mod error;
 pub mod hub;
+pub mod kernels;
 pub mod kv;
 pub mod log;
 pub mod nn;

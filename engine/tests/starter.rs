@@ -78,4 +78,10 @@ fn the_starter_model_gives_the_references_numbers() {
     assert_eq!((info.architecture.as_str(), info.layers, info.vocab, info.has_chat_template), ("llama", 30, 49152, true));
     assert!((134_000_000..135_000_000).contains(&info.parameters), "{}", info.parameters);
     assert!(info.quantization.is_some_and(|q| q.mode == "affine" && q.bits == 4 && q.group_size == 32));
+
+    // Weights stay as they are stored; unpacked, these would be five times as much. Status comes after what was dropped.
+    engine.status();
+    let (resident, stored) = (engine.status().active_bytes, imported.folder.join("model.safetensors").metadata().unwrap().len());
+    println!("{resident} bytes are resident of {stored} stored");
+    assert!(resident as f64 <= 1.15 * stored as f64, "{resident} bytes of {stored}");
 }

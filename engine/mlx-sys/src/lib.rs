@@ -2,7 +2,9 @@
 #![allow(non_camel_case_types, non_snake_case, non_upper_case_globals, clippy::all)]
 
 mod bindings;
+mod cpu_kernel;
 pub use bindings::*;
+pub use cpu_kernel::*;
 
 /// The version of MLX whose headers these bindings were compiled against.
 pub const MLX_VERSION: &str = env!("RMLX_MLX_VERSION");

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use mlx_sys as c;
 
+use crate::cpu;
 use crate::dtype::{Dtype, Element};
 use crate::error::{self, Error, Result, check, init};
 use crate::record;
@@ -191,7 +192,8 @@ impl Array {
     #[track_caller]
     pub fn eval(&self) -> Result<()> {
         // SAFETY: the handle is valid and belongs to this thread.
-        check(unsafe { c::mlx_array_eval(self.0) })
+        check(unsafe { c::mlx_array_eval(self.0) })?;
+        cpu::check_waited()
     }
 
     /// Evaluates and copies the elements out, in logical (row-major) order. The type must be the array's.
@@ -282,7 +284,8 @@ impl Drop for Arrays {
 pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
     let arrays = Arrays::new(arrays);
     // SAFETY: the handles are valid and belong to this thread.
-    check(unsafe { c::mlx_eval(arrays.0) })
+    check(unsafe { c::mlx_eval(arrays.0) })?;
+    cpu::check_waited()
 }
 
 /// Submits several arrays for evaluation and returns at once.

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 
 use mlx_sys as c;
 
+use crate::cpu;
 use crate::error::{self, Result, check, init};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +103,8 @@ pub(crate) fn stream() -> Result<c::mlx_stream> {
 #[track_caller]
 pub fn synchronize() -> Result<()> {
     // SAFETY: the stream is this thread's and alive.
-    check(unsafe { c::mlx_synchronize(stream()?) })
+    check(unsafe { c::mlx_synchronize(stream()?) })?;
+    cpu::check_waited()
 }
 
 /// Whether this build of MLX has a GPU backend and the machine a GPU.

@@ -8,6 +8,7 @@
 
 mod array;
 mod compile;
+pub mod cpu;
 mod device;
 mod dtype;
 mod error;

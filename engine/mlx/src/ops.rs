@@ -129,6 +129,14 @@ impl Array {
         build(|r| unsafe { c::mlx_reshape(r, self.raw(), shape.as_ptr(), shape.len(), s) })
     }
 
+    /// A view that repeats the axes of length 1 and those in front that this array lacks.
+    #[track_caller]
+    pub fn broadcast_to(&self, shape: &[i32]) -> Result<Array> {
+        let s = stream()?;
+        // SAFETY: the handle and stream are valid; the shape is copied.
+        build(|r| unsafe { c::mlx_broadcast_to(r, self.raw(), shape.as_ptr(), shape.len(), s) })
+    }
+
     #[track_caller]
     pub fn transpose(&self, axes: &[i32]) -> Result<Array> {
         let s = stream()?;

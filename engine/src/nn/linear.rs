@@ -1,8 +1,9 @@
 //! y = x W^T + b, whatever W is made of.
 
-use mlx::{Array, concatenate, quant};
+use mlx::quant::Quantized;
+use mlx::{Array, concatenate};
 
-use super::weights::{Matrix, Weights};
+use super::weights::{Matrix, Packed, Weights};
 use crate::error::Result;
 
 /// Owns the choice of how a matrix product is computed.
@@ -29,7 +30,7 @@ impl Linear {
         let y = match (&self.matrix, &self.bias) {
             (Matrix::Dense(wt), Some(b)) => return Ok(b.addmm(x, wt)?),
             (Matrix::Dense(wt), None) => x.matmul(wt)?,
-            (Matrix::Packed(q, format), _) => quant::matmul(x, q, *format)?,
+            (Matrix::Packed(packed), _) => packed.product(x)?,
         };
         Ok(match &self.bias {
             Some(b) => y.add(b)?,
@@ -93,14 +94,15 @@ impl Fan {
 impl Matrix {
     /// The rows of all, where all are stored in the same way.
     fn joined(all: &[Self]) -> Result<Option<Self>> {
-        let packed: Option<Vec<_>> = all.iter().map(|m| if let Self::Packed(q, f) = m { Some((q, *f)) } else { None }).collect();
-        if let Some([(_, format), rest @ ..]) = packed.as_deref() {
-            if rest.iter().any(|(_, f)| f != format) {
+        let packed: Option<Vec<&Packed>> = all.iter().map(|m| if let Self::Packed(p) = m { Some(p) } else { None }).collect();
+        if let Some([first, rest @ ..]) = packed.as_deref() {
+            let alike = |p: &Packed| (p.format, p.q.scales.dtype()) == (first.format, first.q.scales.dtype());
+            if !rest.iter().all(|p| alike(p)) {
                 return Ok(None);
             }
-            let rows = |part: fn(&quant::Quantized) -> &Array| concatenate(packed.iter().flatten().map(|(q, _)| part(q)), 0);
-            let q = quant::Quantized { weight: rows(|q| &q.weight)?, scales: rows(|q| &q.scales)?, biases: rows(|q| &q.biases)? };
-            return Ok(Some(Self::Packed(q, *format)));
+            let rows = |part: fn(&Quantized) -> &Array| concatenate(packed.iter().flatten().map(|p| part(&p.q)), 0);
+            let q = Quantized { weight: rows(|q| &q.weight)?, scales: rows(|q| &q.scales)?, biases: rows(|q| &q.biases)? };
+            return Ok(Some(Self::Packed(Packed { q, ..(*first).clone() })));
         }
         let dense: Option<Vec<&Array>> = all.iter().map(|m| if let Self::Dense(w) = m { Some(w) } else { None }).collect();
         Ok(match dense {
@@ -114,9 +116,10 @@ impl Matrix {
         let part = |a: &Array| a.slice(0, start, end);
         Ok(match self {
             Self::Dense(w) => Self::Dense(part(w)?),
-            Self::Packed(q, format) => {
-                let q = quant::Quantized { weight: part(&q.weight)?, scales: part(&q.scales)?, biases: part(&q.biases)? };
-                Self::Packed(q, *format)
+            Self::Packed(packed) => {
+                let q = &packed.q;
+                let q = Quantized { weight: part(&q.weight)?, scales: part(&q.scales)?, biases: part(&q.biases)? };
+                Self::Packed(Packed { q, ..packed.clone() })
             }
         })
     }

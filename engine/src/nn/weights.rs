@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use mlx::quant::Affine;
+use mlx::quant::{self, Affine, Quantized};
 use mlx::{Array, Dtype};
 
 use crate::config::{Quant, Quantization};
 use crate::error::{Error, Result};
+use crate::kernels::affine;
 
 /// One tensor as it lies in a file.
 #[derive(Debug, Clone, Copy)]
@@ -36,10 +37,20 @@ pub trait Tensors {
 /// In what form the weights will compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Storage {
-    /// The type of activations, norms, scales and unpacked weights.
+    /// The type of activations, norms and unpacked weights.
     pub dtype: Dtype,
-    /// Unpack quantized matrices at load: MLX's own packed kernels are unusably slow on its CPU backend.
-    pub unpack: bool,
+    pub packed: Packing,
+}
+
+/// What computes with matrices that are stored packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// MLX's operations, which are made for GPUs: on its CPU backend a sentence takes minutes.
+    Mlx,
+    /// Our kernels, on the CPU.
+    Own,
+    /// Nothing: they are unpacked at load. The slow twin of both.
+    Unpacked,
 }
 
 /// Told after every tensor how many of the checkpoint's bytes are in; breaking cancels the load.
@@ -176,9 +187,10 @@ impl<'a> Weights<'a> {
     pub(super) fn settled_matrix(&self, matrix: Matrix) -> Result<Matrix> {
         Ok(match matrix {
             Matrix::Dense(w) => Matrix::Dense(self.settled(w)?),
-            Matrix::Packed(q, format) => {
-                let (weight, scales, biases) = (self.settled(q.weight)?, self.settled(q.scales)?, self.settled(q.biases)?);
-                Matrix::Packed(mlx::quant::Quantized { weight, scales, biases }, format)
+            Matrix::Packed(packed) => {
+                let Quantized { weight, scales, biases } = packed.q;
+                let q = Quantized { weight: self.settled(weight)?, scales: self.settled(scales)?, biases: self.settled(biases)? };
+                Matrix::Packed(Packed { q, ..packed })
             }
         })
     }
@@ -221,17 +233,20 @@ impl<'a> Weights<'a> {
         let weight = self.raw("weight", &[rows, columns * bits / 32], &[Dtype::U32])?;
         let scales = self.raw("scales", &[rows, columns / group], &floats)?;
         let biases = self.raw("biases", &[rows, columns / group], &floats)?;
-        if self.context.storage.unpack {
+        if self.context.storage.packed == Packing::Unpacked {
             let wide = |a: &Array| a.astype(Dtype::F32);
-            let packed = mlx::quant::Quantized { weight, scales: wide(&scales)?, biases: wide(&biases)? };
+            let packed = Quantized { weight, scales: wide(&scales)?, biases: wide(&biases)? };
             let dense = match self.context.progress {
-                Some(_) => mlx::quant::dequantize(&packed, format, Dtype::F32)?.astype(dtype)?,
+                Some(_) => quant::dequantize(&packed, format, Dtype::F32)?.astype(dtype)?,
                 None => Array::zeros(&[rows as i32, columns as i32], dtype)?,
             };
             return Ok(Matrix::Dense(self.settled(dense)?));
         }
-        let (scales, biases) = (self.settled(scales.astype(dtype)?)?, self.settled(biases.astype(dtype)?)?);
-        Ok(Matrix::Packed(mlx::quant::Quantized { weight, scales, biases }, format))
+        let own = self.context.storage.packed == Packing::Own;
+        // Our kernels take scales of any type; MLX's want that of what they meet.
+        let cast = |a: Array| if own { Ok(a) } else { a.astype(dtype) };
+        let (scales, biases) = (self.settled(cast(scales)?)?, self.settled(cast(biases)?)?);
+        Ok(Matrix::Packed(Packed { q: Quantized { weight, scales, biases }, format, own }))
     }
 }
 
@@ -239,7 +254,34 @@ impl<'a> Weights<'a> {
 #[derive(Debug, Clone)]
 pub enum Matrix {
     Dense(Array),
-    Packed(mlx::quant::Quantized, Affine),
+    Packed(Packed),
+}
+
+/// A matrix that stays as it is stored.
+#[derive(Debug, Clone)]
+pub struct Packed {
+    pub q: Quantized,
+    pub format: Affine,
+    /// Whether our kernels compute with it, not MLX's.
+    pub own: bool,
+}
+
+impl Packed {
+    /// x [.., columns] -> [.., rows]
+    pub fn product(&self, x: &Array) -> mlx::Result<Array> {
+        if self.own { affine::matmul(x, &self.q, self.format) } else { quant::matmul(x, &self.q, self.format) }
+    }
+
+    /// ids [..] -> [.., columns] in `dtype`
+    pub fn take(&self, ids: &Array, dtype: Dtype) -> mlx::Result<Array> {
+        if self.own {
+            return affine::take(&self.q, self.format, ids, dtype);
+        }
+        // The rows are unpacked after the look-up, so that only they are.
+        let q = &self.q;
+        let rows = Quantized { weight: q.weight.take(ids, 0)?, scales: q.scales.take(ids, 0)?, biases: q.biases.take(ids, 0)? };
+        quant::dequantize(&rows, self.format, dtype)
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::claim::{self, Claim};
 use crate::config::{ModelConfig, Quant, Quantization};
 use crate::error::{Error, Result};
 use crate::hub::{self, Snapshot, safetensors};
-use crate::nn::{Storage, TensorView, Tensors, Weights};
+use crate::nn::{Packing, Storage, TensorView, Tensors, Weights};
 
 pub use info::{info, list};
 
@@ -105,7 +105,7 @@ impl Registry {
             api::Dtype::Auto if self.device == mlx::Device::Cpu => Some(Dtype::F32),
             api::Dtype::Auto => None,
         };
-        Placement { dtype, unpack: self.device == mlx::Device::Cpu }
+        Placement { dtype, packed: if self.device == mlx::Device::Cpu { Packing::Own } else { Packing::Mlx } }
     }
 }
 
@@ -114,11 +114,11 @@ pub fn build(name: &str, snapshot: &Snapshot, placement: Placement, progress: Pr
     let config = snapshot.model_config()?;
     let arch = arch::find(&config)?;
     let checkpoint = Checkpoint::open(snapshot, &config, arch.rename)?;
-    let Placement { dtype, unpack } = placement;
+    let Placement { dtype, packed } = placement;
     let dtype = dtype.unwrap_or_else(|| checkpoint.stream_dtype());
     let total = checkpoint.bytes;
     let mut on_tensor = |read| progress(read, total);
-    let model = Weights::build(&checkpoint, config.quantization.as_ref(), Storage { dtype, unpack }, &mut on_tensor, |w| {
+    let model = Weights::build(&checkpoint, config.quantization.as_ref(), Storage { dtype, packed }, &mut on_tensor, |w| {
         (arch.build)(&config, w)
     })?;
     tracing::info!(model = name, arch = arch.name, %dtype, bytes = total, "loaded");
@@ -131,8 +131,7 @@ pub fn build(name: &str, snapshot: &Snapshot, placement: Placement, progress: Pr
 pub struct Placement {
     /// `None`: the type that most of the snapshot's float tensors have.
     pub dtype: Option<Dtype>,
-    /// See [`Storage::unpack`].
-    pub unpack: bool,
+    pub packed: Packing,
 }
 
 /// A snapshot's tensors by the names of the architecture.

@@ -22,6 +22,7 @@ use crate::claim;
 use crate::decode::Plan;
 use crate::error::{Error, Result};
 use crate::hub::Snapshot;
+use crate::kernels;
 use crate::pipe::Writer;
 use crate::registry::{Registry, Resident};
 use crate::text::Tokenizer;
@@ -122,6 +123,7 @@ pub fn start(device: api::Device, dtype: api::Dtype, threads: Option<usize>, cla
     if device == mlx::Device::Cpu && !mlx::set_cpu_threads(threads) {
         return Err(Error::BadRequest("MLX's matrix library here takes no number of threads; leave --threads out".into()));
     }
+    kernels::pool::set_threads(threads);
     start_with(device, move || Registry::new(device, dtype).claiming(claim))
 }
 
