@@ -78,7 +78,7 @@ fn median(mut values: Vec<f64>) -> String {
 #[test]
 #[ignore = "prints figures: scripts/bench-app"]
 fn figures() {
-    println!("| figure | value |\n|---|---|");
+    println!("\n| figure | value |\n|---|---|");
     starts();
     resting();
     chatting();
