@@ -104,7 +104,9 @@ pub fn start<R: Runtime>(app: &AppHandle<R>) {
         let handle = app.clone();
         let posted = app.run_on_main_thread(move || {
             let shown = there && (handle.try_state::<Tray<R>>().is_some() || make(&handle));
-            state(&handle).tray.store(shown, Ordering::SeqCst);
+            if state(&handle).tray.swap(shown, Ordering::SeqCst) && !shown {
+                tracing::info!("the place for the menu-bar icon is gone");
+            }
             refresh(&handle);
         });
         if let Err(error) = posted {

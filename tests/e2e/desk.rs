@@ -165,6 +165,12 @@ impl Desk {
         });
     }
 
+    /// Some log of the app has this text.
+    pub fn logged(&self, text: &str) -> bool {
+        let logs = fs::read_dir(self.dir.join("rmlx/logs")).into_iter().flatten().flatten();
+        logs.filter_map(|log| fs::read_to_string(log.path()).ok()).any(|log| log.contains(text))
+    }
+
     fn tell(&self) {
         eprintln!("---- {} ----", self.dir.display());
         let logs = fs::read_dir(self.dir.join("rmlx/logs")).into_iter().flatten().flatten();

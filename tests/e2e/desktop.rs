@@ -171,6 +171,7 @@ fn without_a_place_for_icons_it_is_a_normal_window() {
     tray.click("Show");
     let shown = window();
     tray.leave();
+    until_true("the app knows", SOON, || desk.logged("the place for the menu-bar icon is gone"));
     close(&shown);
     assert_eq!(app.end().code(), Some(0));
     all_gone(&desk);
