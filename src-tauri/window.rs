@@ -96,19 +96,23 @@ fn show_now<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<()> {
 
 fn build<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<WebviewWindow<R>> {
     let place = *lock(&state(app).window.place);
+    let theme = theme(&state(app));
+    // The page reads the settings after it has drawn for the first time.
+    let chosen = theme.map_or_else(String::new, |theme| format!("document.documentElement.dataset.theme = '{theme}'"));
     let window = WebviewWindowBuilder::new(app, MAIN, WebviewUrl::default())
+        .initialization_script(chosen)
         .title("rMLX")
         .inner_size(SIZE.0, SIZE.1)
         .min_inner_size(MIN_SIZE.0, MIN_SIZE.1)
         .maximized(place.is_some_and(|place| place.maximized))
         .visible(false)
-        .theme(theme(&state(app)))
+        .theme(theme)
         .zoom_hotkeys_enabled(true)
         .on_navigation(is_own)
         .on_new_window(|_, _| NewWindowResponse::Deny)
         .build()?;
     // Until its page has drawn, the window is of one colour: the page's own (`--bg` in ui/src/shared/base.css).
-    if window.theme()? == Theme::Dark {
+    if theme.map_or_else(|| window.theme(), Ok)? == Theme::Dark {
         window.set_background_color(Some(Color(0x1d, 0x1d, 0x1f, 0xff)))?;
     }
     if let Some(place) = place.filter(|place| !place.maximized) {
