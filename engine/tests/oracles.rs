@@ -184,17 +184,18 @@ fn every_affine_width_is_the_references() {
 /// The same matrices unpacked at load, by our kernels, and by MLX's (the path of the GPU, on its CPU backend).
 #[test]
 fn packed_matrices_are_the_unpacked_ones() {
-    use rmlx_engine::nn::Packing;
+    use rmlx_engine::kernels::Precision;
+    use rmlx_engine::nn::Compute;
     use rmlx_engine::registry::Placement;
     let folder = tempfile::tempdir().unwrap();
     quantized(4, 64, folder.path());
     let prompt = &prompt_of(&oracle("qwen3"))[..12];
-    let placement = |packed| Placement { dtype: Some(mlx::Dtype::F32), packed };
-    let with = |packed| logits(&load_placed(folder.path(), placement(packed)), prompt, prompt.len());
-    let unpacked = with(Packing::Unpacked);
-    for (packed, allowed) in [(Packing::Mlx, 1e-3), (Packing::Own, 1e-4)] {
-        let off = max_difference(&with(packed), &unpacked);
-        assert!(off < allowed, "{packed:?}: {off}");
+    let placement = |compute| Placement { dtype: Some(mlx::Dtype::F32), compute };
+    let with = |compute| logits(&load_placed(folder.path(), placement(compute)), prompt, prompt.len());
+    let unpacked = with(Compute::Plain);
+    for (compute, allowed) in [(Compute::Mlx, 1e-3), (Compute::Own(Precision::Exact), 1e-4)] {
+        let off = max_difference(&with(compute), &unpacked);
+        assert!(off < allowed, "{compute:?}: {off}");
     }
 }
 

@@ -533,7 +533,7 @@ fn the_claim_is_held_while_a_model_is_used() {
     let path = folder.path().join("claim");
     let held = || Claim::holder_at(&path).unwrap().is_some();
     let loader: Loader = Box::new(|name, snapshot, placement: Placement, _| {
-        assert_eq!(placement.packed, rmlx_engine::nn::Packing::Mlx, "on a GPU matrices stay packed");
+        assert_eq!(placement.compute, rmlx_engine::nn::Compute::Mlx, "on a GPU matrices stay packed");
         if name == "broken" { Err(Error::Weights("broken".into())) } else { resident(name, snapshot, Fake::new(echo)) }
     });
     let slot = Slot::at(path.clone());

@@ -11,8 +11,9 @@ use mlx::quant::{self, Affine};
 use mlx::{Array, Dtype, Recorded, fast, record};
 use rmlx_engine::arch::Model;
 use rmlx_engine::error::Result;
+use rmlx_engine::kernels::Precision;
 use rmlx_engine::kv::LayerState;
-use rmlx_engine::nn::Packing;
+use rmlx_engine::nn::Compute;
 use rmlx_engine::registry::{Placement, Resident};
 use serde_json::json;
 use support::*;
@@ -91,14 +92,19 @@ fn every_intermediate_is_of_the_streams_type() {
         let (layers, kv_heads) = (number("num_hidden_layers").unwrap(), number("num_key_value_heads").unwrap());
         let head_dim =
             number("head_dim").unwrap_or_else(|| number("hidden_size").unwrap() / number("num_attention_heads").unwrap());
-        for (pack, packed) in [(true, Packing::Mlx), (true, Packing::Own), (true, Packing::Unpacked), (false, Packing::Own)] {
+        for (pack, compute) in [
+            (true, Compute::Mlx),
+            (true, Compute::Own(Precision::Exact)),
+            (true, Compute::Plain),
+            (false, Compute::Own(Precision::Exact)),
+        ] {
             for dtype in [Dtype::Bf16, Dtype::F16] {
-                let resident = placed(name, pack, Placement { dtype: Some(dtype), packed });
+                let resident = placed(name, pack, Placement { dtype: Some(dtype), compute });
                 assert_eq!(resident.dtype, dtype);
                 let walk = walk(&*resident.model);
                 // The walk saw the layers, not only the ends.
                 assert!(walk.results.len() > 20 * layers, "{} results", walk.results.len());
-                assert_eq!(leaks(&walk, dtype), [] as [&Recorded; 0], "{name}, packed {pack}, {packed:?}");
+                assert_eq!(leaks(&walk, dtype), [] as [&Recorded; 0], "{name}, packed {pack}, {compute:?}");
                 assert_eq!(walk.logits.dtype(), dtype);
                 assert_eq!(walk.states.len(), layers);
                 for state in &walk.states {
@@ -119,7 +125,7 @@ fn every_intermediate_is_of_the_streams_type() {
 fn the_types_agree_on_the_answer() {
     for pack in [true, false] {
         let with = |dtype| {
-            let resident = placed("qwen3", pack, Placement { dtype: Some(dtype), packed: Packing::Mlx });
+            let resident = placed("qwen3", pack, Placement { dtype: Some(dtype), compute: Compute::Mlx });
             walk(&*resident.model).logits.to_f32().unwrap()
         };
         let exact = with(Dtype::F32);
@@ -134,7 +140,7 @@ fn the_types_agree_on_the_answer() {
 /// Left to itself, the stream has the type that most of the snapshot's float tensors have.
 #[test]
 fn the_stream_follows_the_snapshot() {
-    let auto = Placement { dtype: None, packed: Packing::Mlx };
+    let auto = Placement { dtype: None, compute: Compute::Mlx };
     assert_eq!(load_placed(&oracle("qwen3"), auto).dtype, Dtype::Bf16);
     // Packed, all floats of this one are f16.
     let resident = placed("qwen3", true, auto);
@@ -169,7 +175,7 @@ impl<F: Fn(&Array) -> mlx::Result<Array>> Model for Leaking<F> {
 /// The control: faults that are easily made must be found, with their place.
 #[test]
 fn leaks_are_found() {
-    let resident = placed("qwen3", false, Placement { dtype: Some(Dtype::Bf16), packed: Packing::Mlx });
+    let resident = placed("qwen3", false, Placement { dtype: Some(Dtype::Bf16), compute: Compute::Mlx });
     let found = |fault: fn(&Array) -> mlx::Result<Array>| {
         let walk = walk(&Leaking { inner: resident.model.clone(), fault });
         leaks(&walk, Dtype::Bf16).into_iter().cloned().collect::<Vec<_>>()

@@ -4,8 +4,6 @@
 //! q of 2, 3, 4, 5, 6 or 8 bits lie one after another, little-endian, without gaps. Weights are unpacked to f32 a few rows at a time,
 //! with one rounding each for the product and the sum: the same numbers, bit for bit, that unpacking the whole matrix gives.
 
-mod path;
-
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::Range;
@@ -16,8 +14,8 @@ use mlx::cpu::{CpuKernel, Input, Output};
 use mlx::quant::{Affine, Quantized};
 use mlx::{Array, Dtype, Element};
 
-use super::pool;
-use path::Path;
+use super::{Precision, pool};
+use simd::Path;
 
 /// Whether the functions here take matrices of this format.
 pub fn supports(format: Affine) -> bool {
@@ -30,7 +28,8 @@ pub fn supports(format: Affine) -> bool {
 /// # Errors
 /// At evaluation: shapes that do not fit together, types that are not floats.
 #[track_caller]
-pub fn matmul(x: &Array, q: &Quantized, format: Affine) -> mlx::Result<Array> {
+pub fn matmul(x: &Array, q: &Quantized, format: Affine, precision: Precision) -> mlx::Result<Array> {
+    let _ = precision;
     let mut shape = x.shape().to_vec();
     if let (Some(last), Some(outputs)) = (shape.last_mut(), q.weight.shape().first()) {
         *last = *outputs;

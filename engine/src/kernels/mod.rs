@@ -2,3 +2,13 @@
 
 pub mod affine;
 pub mod pool;
+
+/// How products with packed matrices are computed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// In f32.
+    Exact,
+    /// With what they multiply rounded to 8 bits per group of 32 elements, where that is quicker.
+    #[default]
+    Fast,
+}

@@ -12,4 +12,4 @@ pub use linear::{Fan, Linear};
 pub use mlp::SwiGlu;
 pub use norm::RmsNorm;
 pub use rope::Rope;
-pub use weights::{Packing, Progress, Storage, TensorView, Tensors, Weights};
+pub use weights::{Compute, Progress, Storage, TensorView, Tensors, Weights};

@@ -13,7 +13,7 @@ use mlx::{Array, Dtype};
 
 use crate::config::{Quant, Quantization};
 use crate::error::{Error, Result};
-use crate::kernels::affine;
+use crate::kernels::{Precision, affine};
 
 /// One tensor as it lies in a file.
 #[derive(Debug, Clone, Copy)]
@@ -39,18 +39,18 @@ pub trait Tensors {
 pub struct Storage {
     /// The type of activations, norms and unpacked weights.
     pub dtype: Dtype,
-    pub packed: Packing,
+    pub compute: Compute,
 }
 
-/// What computes with matrices that are stored packed.
+/// Who computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packing {
-    /// MLX's operations, which are made for GPUs: on its CPU backend a sentence takes minutes.
+pub enum Compute {
+    /// MLX, with matrices as they are stored: made for GPUs. On its CPU backend a sentence takes minutes.
     Mlx,
-    /// Our kernels, on the CPU.
-    Own,
-    /// Nothing: they are unpacked at load. The slow twin of both.
-    Unpacked,
+    /// Our kernels, on the CPU, with matrices as they are stored.
+    Own(Precision),
+    /// MLX, with matrices that are unpacked at load: the slow twin of both.
+    Plain,
 }
 
 /// Told after every tensor how many of the checkpoint's bytes are in; breaking cancels the load.
@@ -233,7 +233,7 @@ impl<'a> Weights<'a> {
         let weight = self.raw("weight", &[rows, columns * bits / 32], &[Dtype::U32])?;
         let scales = self.raw("scales", &[rows, columns / group], &floats)?;
         let biases = self.raw("biases", &[rows, columns / group], &floats)?;
-        if self.context.storage.packed == Packing::Unpacked {
+        if self.context.storage.compute == Compute::Plain {
             let wide = |a: &Array| a.astype(Dtype::F32);
             let packed = Quantized { weight, scales: wide(&scales)?, biases: wide(&biases)? };
             let dense = match self.context.progress {
@@ -242,11 +242,11 @@ impl<'a> Weights<'a> {
             };
             return Ok(Matrix::Dense(self.settled(dense)?));
         }
-        let own = self.context.storage.packed == Packing::Own;
+        let compute = self.context.storage.compute;
         // Our kernels take scales of any type; MLX's want that of what they meet.
-        let cast = |a: Array| if own { Ok(a) } else { a.astype(dtype) };
+        let cast = |a: Array| if compute == Compute::Mlx { a.astype(dtype) } else { Ok(a) };
         let (scales, biases) = (self.settled(cast(scales)?)?, self.settled(cast(biases)?)?);
-        Ok(Matrix::Packed(Packed { q: Quantized { weight, scales, biases }, format, own }))
+        Ok(Matrix::Packed(Packed { q: Quantized { weight, scales, biases }, format, compute }))
     }
 }
 
@@ -262,19 +262,22 @@ pub enum Matrix {
 pub struct Packed {
     pub q: Quantized,
     pub format: Affine,
-    /// Whether our kernels compute with it, not MLX's.
-    pub own: bool,
+    /// Not [`Compute::Plain`].
+    pub compute: Compute,
 }
 
 impl Packed {
     /// x [.., columns] -> [.., rows]
     pub fn product(&self, x: &Array) -> mlx::Result<Array> {
-        if self.own { affine::matmul(x, &self.q, self.format) } else { quant::matmul(x, &self.q, self.format) }
+        match self.compute {
+            Compute::Own(precision) => affine::matmul(x, &self.q, self.format, precision),
+            Compute::Mlx | Compute::Plain => quant::matmul(x, &self.q, self.format),
+        }
     }
 
     /// ids [..] -> [.., columns] in `dtype`
     pub fn take(&self, ids: &Array, dtype: Dtype) -> mlx::Result<Array> {
-        if self.own {
+        if let Compute::Own(_) = self.compute {
             return affine::take(&self.q, self.format, ids, dtype);
         }
         // The rows are unpacked after the look-up, so that only they are.

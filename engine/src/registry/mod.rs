@@ -16,7 +16,8 @@ use crate::claim::{self, Claim};
 use crate::config::{ModelConfig, Quant, Quantization};
 use crate::error::{Error, Result};
 use crate::hub::{self, Snapshot, safetensors};
-use crate::nn::{Packing, Storage, TensorView, Tensors, Weights};
+use crate::kernels::Precision;
+use crate::nn::{Compute, Storage, TensorView, Tensors, Weights};
 
 pub use info::{info, list};
 
@@ -105,7 +106,7 @@ impl Registry {
             api::Dtype::Auto if self.device == mlx::Device::Cpu => Some(Dtype::F32),
             api::Dtype::Auto => None,
         };
-        Placement { dtype, packed: if self.device == mlx::Device::Cpu { Packing::Own } else { Packing::Mlx } }
+        Placement { dtype, compute: if self.device == mlx::Device::Cpu { Compute::Own(Precision::Exact) } else { Compute::Mlx } }
     }
 }
 
@@ -114,11 +115,11 @@ pub fn build(name: &str, snapshot: &Snapshot, placement: Placement, progress: Pr
     let config = snapshot.model_config()?;
     let arch = arch::find(&config)?;
     let checkpoint = Checkpoint::open(snapshot, &config, arch.rename)?;
-    let Placement { dtype, packed } = placement;
+    let Placement { dtype, compute } = placement;
     let dtype = dtype.unwrap_or_else(|| checkpoint.stream_dtype());
     let total = checkpoint.bytes;
     let mut on_tensor = |read| progress(read, total);
-    let model = Weights::build(&checkpoint, config.quantization.as_ref(), Storage { dtype, packed }, &mut on_tensor, |w| {
+    let model = Weights::build(&checkpoint, config.quantization.as_ref(), Storage { dtype, compute }, &mut on_tensor, |w| {
         (arch.build)(&config, w)
     })?;
     tracing::info!(model = name, arch = arch.name, %dtype, bytes = total, "loaded");
@@ -131,7 +132,7 @@ pub fn build(name: &str, snapshot: &Snapshot, placement: Placement, progress: Pr
 pub struct Placement {
     /// `None`: the type that most of the snapshot's float tensors have.
     pub dtype: Option<Dtype>,
-    pub packed: Packing,
+    pub compute: Compute,
 }
 
 /// A snapshot's tensors by the names of the architecture.

@@ -105,9 +105,10 @@ fn a_row_does_not_depend_on_its_neighbours_or_the_threads() {
     let format = format(4, 64);
     let (m, n, k) = (37, 90, 1536);
     let (q, xs) = (packed(n, k, format, Dtype::F32, 5), numbers(m * k, 6));
-    let all = matmul(&Array::from_slice(&xs, &[m, k]).unwrap(), &q, format).unwrap().to_vec::<f32>().unwrap();
+    let all = matmul(&Array::from_slice(&xs, &[m, k]).unwrap(), &q, format, Precision::Exact).unwrap().to_vec::<f32>().unwrap();
     for (i, x) in xs.chunks(k).enumerate() {
-        let alone = matmul(&Array::from_slice(x, &[1, k]).unwrap(), &q, format).unwrap().to_vec::<f32>().unwrap();
+        let alone =
+            matmul(&Array::from_slice(x, &[1, k]).unwrap(), &q, format, Precision::Exact).unwrap().to_vec::<f32>().unwrap();
         assert_eq!(alone, all[i * n..(i + 1) * n], "row {i}");
     }
     let (weight, scales, biases) = (
@@ -134,21 +135,24 @@ fn as_mlx_computes_it() {
         pairs.map(|(a, b)| (a - b).abs()).fold(0f32, f32::max)
     };
     let slow = slow_matmul(&x, &q, format).unwrap();
-    let y = matmul(&x, &q, format).unwrap();
+    let y = matmul(&x, &q, format, Precision::Exact).unwrap();
     assert_eq!((y.shape(), y.dtype()), (&[2, 3, 48][..], Dtype::F32));
     assert!(far(&y, &slow) < 1e-5 && far(&y, &slow.add_scalar(1e-3).unwrap()) > 1e-4);
     // A transposed x, and some of the matrix's rows.
     let xt = x.transpose(&[1, 0, 2]).unwrap();
-    assert_eq!(far(&matmul(&xt, &q, format).unwrap(), &y.transpose(&[1, 0, 2]).unwrap()), 0.0);
+    assert_eq!(far(&matmul(&xt, &q, format, Precision::Exact).unwrap(), &y.transpose(&[1, 0, 2]).unwrap()), 0.0);
     let rows = |a: &Array| a.slice(0, 11, 30).unwrap();
     let part = Quantized { weight: rows(&q.weight), scales: rows(&q.scales), biases: rows(&q.biases) };
-    assert_eq!(far(&matmul(&x, &part, format).unwrap(), &y.slice(-1, 11, 30).unwrap()), 0.0);
+    assert_eq!(far(&matmul(&x, &part, format, Precision::Exact).unwrap(), &y.slice(-1, 11, 30).unwrap()), 0.0);
     for (dtype, off) in [(Dtype::F16, 2e-2), (Dtype::Bf16, 2e-1)] {
-        let y = matmul(&x.astype(dtype).unwrap(), &q, format).unwrap();
+        let y = matmul(&x.astype(dtype).unwrap(), &q, format, Precision::Exact).unwrap();
         assert!(y.dtype() == dtype && far(&y, &slow) < off, "{dtype}: {}", far(&y, &slow));
     }
     // No rows.
-    assert_eq!(matmul(&Array::zeros(&[0, 128], Dtype::F32).unwrap(), &q, format).unwrap().to_vec::<f32>().unwrap(), [0f32; 0]);
+    assert_eq!(
+        matmul(&Array::zeros(&[0, 128], Dtype::F32).unwrap(), &q, format, Precision::Exact).unwrap().to_vec::<f32>().unwrap(),
+        [0f32; 0]
+    );
 }
 
 #[test]
@@ -181,10 +185,14 @@ fn what_does_not_fit_is_an_error() {
     let q = packed(8, 64, format, Dtype::F32, 13);
     let told = |y: mlx::Result<Array>| y.and_then(|y| y.eval()).unwrap_err().to_string();
     let x = |columns: i32, dtype| Array::zeros(&[1, columns], dtype).unwrap();
-    assert!(told(matmul(&x(32, Dtype::F32), &q, format)).contains("[1, 32] does not fit a matrix with 64 inputs"));
-    assert!(told(matmul(&x(64, Dtype::U32), &q, format)).contains("takes floats, not u32"));
-    assert!(told(matmul(&x(64, Dtype::F32), &q, Affine { bits: 8, ..format })).contains("are no matrix of 8 bits"));
-    assert!(told(matmul(&x(64, Dtype::F32), &q, Affine { bits: 7, ..format })).contains("no format of 7 bits"));
+    assert!(
+        told(matmul(&x(32, Dtype::F32), &q, format, Precision::Exact)).contains("[1, 32] does not fit a matrix with 64 inputs")
+    );
+    assert!(told(matmul(&x(64, Dtype::U32), &q, format, Precision::Exact)).contains("takes floats, not u32"));
+    assert!(
+        told(matmul(&x(64, Dtype::F32), &q, Affine { bits: 8, ..format }, Precision::Exact)).contains("are no matrix of 8 bits")
+    );
+    assert!(told(matmul(&x(64, Dtype::F32), &q, Affine { bits: 7, ..format }, Precision::Exact)).contains("no format of 7 bits"));
     for (ids, text) in [(vec![3, 8], "there is no row 8 of 8"), (vec![-1], "there is no row -1")] {
         let ids = Array::from_slice(&ids, &[ids.len()]).unwrap();
         assert!(told(take(&q, format, &ids, Dtype::F32)).contains(text));

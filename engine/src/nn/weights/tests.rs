@@ -67,10 +67,10 @@ fn packed() -> Memory {
 fn packed_weights_are_never_cast() {
     let memory = packed();
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-        for (packed, scales) in [(Packing::Mlx, dtype), (Packing::Own, Dtype::F16)] {
-            let matrix = built(&memory, Storage { dtype, packed }, |w| w.at("m").matrix(64, 32)).unwrap();
-            let Matrix::Packed(Packed { q, format, own }) = matrix else { panic!("it was unpacked") };
-            assert_eq!((format, own), (Affine { bits: 4, group_size: 32 }, packed == Packing::Own));
+        for (compute, scales) in [(Compute::Mlx, dtype), (Compute::Own(Precision::Exact), Dtype::F16)] {
+            let matrix = built(&memory, Storage { dtype, compute }, |w| w.at("m").matrix(64, 32)).unwrap();
+            let Matrix::Packed(Packed { q, format, compute: kept }) = matrix else { panic!("it was unpacked") };
+            assert_eq!((format, kept), (Affine { bits: 4, group_size: 32 }, compute));
             let words: Vec<u32> = q.weight.to_vec().unwrap();
             assert_eq!(bytemuck::cast_slice::<u32, u8>(&words), memory.0["m.weight"].2);
             assert_eq!((q.scales.dtype(), q.biases.dtype()), (scales, scales));
@@ -83,7 +83,7 @@ fn floats_take_the_streams_type() {
     for stored in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
         let memory = Memory::default().with("norm", &Array::scalar(1.5, stored).unwrap().reshape(&[1]).unwrap());
         for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-            let tensor = built(&memory, Storage { dtype, packed: Packing::Mlx }, |w| w.tensor("norm", &[1])).unwrap();
+            let tensor = built(&memory, Storage { dtype, compute: Compute::Mlx }, |w| w.tensor("norm", &[1])).unwrap();
             assert_eq!((tensor.dtype(), tensor.to_f32().unwrap()), (dtype, vec![1.5]));
         }
     }
@@ -93,7 +93,7 @@ fn floats_take_the_streams_type() {
 #[test]
 fn integers_are_refused_where_floats_belong() {
     let bytes = Array::from_slice(&[200u8; 64], &[64, 1]).unwrap();
-    let storage = Storage { dtype: Dtype::Bf16, packed: Packing::Mlx };
+    let storage = Storage { dtype: Dtype::Bf16, compute: Compute::Mlx };
     for name in ["m.scales", "m.biases"] {
         let e = built(&packed().with(name, &bytes), storage, |w| w.at("m").matrix(64, 32)).unwrap_err();
         assert!(e.to_string().contains(&format!("{name} has type u8")), "{e}");
@@ -117,7 +117,7 @@ fn all_problems_are_named_before_anything_is_read() {
         reads += 1;
         ControlFlow::Continue(())
     };
-    let storage = Storage { dtype: Dtype::F32, packed: Packing::Unpacked };
+    let storage = Storage { dtype: Dtype::F32, compute: Compute::Plain };
     let result = Weights::build(&memory, Some(&quantization), storage, &mut count, |w| {
         w.tensor("gone", &[3])?;
         w.at("m").matrix(64, 64)
@@ -142,7 +142,7 @@ fn a_load_stops_where_it_is_told() {
             reads += 1;
             if reads == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let storage = Storage { dtype: Dtype::F32, packed: Packing::Unpacked };
+        let storage = Storage { dtype: Dtype::F32, compute: Compute::Plain };
         let result = Weights::build(&memory, Some(&quantization), storage, &mut count, |w| w.at("m").matrix(64, 32));
         assert!(matches!(result, Err(Error::Cancelled)));
         assert_eq!(reads, stop);

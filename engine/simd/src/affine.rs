@@ -1,47 +1,11 @@
-//! The inner loops, once for each instruction set. All unpack to the same numbers; sums differ in their order and rounding, and
-//! repeat bit for bit on one path.
+//! Affine-quantized rows: unpacking, and products with f32 rows.
 
-use std::sync::OnceLock;
-
-/// An instruction set that this machine has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Path(Kind);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Portable,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-}
-
-/// Partial sums of a dot product: what the widest path has in one register.
-const LANES: usize = 16;
+use crate::{Kind, LANES, Path};
 
 impl Path {
-    /// Those of this machine, the quickest last.
-    pub(super) fn all() -> Vec<Self> {
-        #[allow(unused_mut)]
-        let mut all = vec![Self(Kind::Portable)];
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            all.push(Self(Kind::Avx2));
-            if is_x86_feature_detected!("avx512f") {
-                all.push(Self(Kind::Avx512));
-            }
-        }
-        all
-    }
-
-    pub(super) fn best() -> Self {
-        static BEST: OnceLock<Path> = OnceLock::new();
-        *BEST.get_or_init(|| *Self::all().last().expect("there is a portable path"))
-    }
-
     /// Numbers of `bits` bits each from the start of `bytes`, as q * scale + bias. Each of the groups that `out` divides into has a
     /// scale and a bias.
-    pub(super) fn unpack(self, bits: usize, bytes: &[u8], scales: &[f32], biases: &[f32], out: &mut [f32]) {
+    pub fn unpack(self, bits: usize, bytes: &[u8], scales: &[f32], biases: &[f32], out: &mut [f32]) {
         macro_rules! each {
             ($($bits:literal)*) => {
                 match bits {
@@ -70,7 +34,7 @@ impl Path {
 
     /// The dot product of every row of w [.., k] with every row of x [.., k], to `set(row of w, row of x, value)`; k is a multiple
     /// of 32. Each is summed in the same order whatever rows are beside it.
-    pub(super) fn dots(self, w: &[f32], x: &[f32], k: usize, mut set: impl FnMut(usize, usize, f32)) {
+    pub fn dots(self, w: &[f32], x: &[f32], k: usize, mut set: impl FnMut(usize, usize, f32)) {
         assert!(k.is_multiple_of(LANES) && w.len().is_multiple_of(k) && x.len().is_multiple_of(k));
         let (rows, columns) = (w.len() / k, x.len() / k);
         let mut row = 0;
@@ -121,7 +85,7 @@ impl Path {
 }
 
 mod portable {
-    use super::LANES;
+    use crate::LANES;
 
     pub(super) fn unpack<const BITS: usize>(bytes: &[u8], scales: &[f32], biases: &[f32], group: usize, out: &mut [f32]) {
         // Eight numbers are BITS whole bytes.
