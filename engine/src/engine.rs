@@ -3,6 +3,7 @@
 //! What needs no array (names, files, templates, tokenizing) happens on the caller's thread; the rest is sent to the worker.
 
 mod conversations;
+mod models;
 mod sharing;
 mod tokens;
 mod turns;
@@ -32,6 +33,7 @@ pub use crate::pipe::{Canceller, Reader};
 use crate::registry;
 use crate::text::{ChatTemplate, Conversation, End, GenerationDefaults, Tokenizer, stop_ids};
 use crate::worker::{self, Command, Job, Wanted};
+pub use models::Models;
 pub use tokens::TokenBytes;
 
 /// The MLX that this program was compiled against.

@@ -50,6 +50,12 @@ pub enum Error {
     /// The database of conversations reported an error.
     #[error("{}: {reason}", path.display())]
     Store { path: PathBuf, reason: String },
+    /// The hub refused, or could not be reached.
+    #[error("{message}")]
+    Hub { cause: HubCause, message: String },
+    /// There is not enough room on the disk.
+    #[error("{}: {needed} bytes are needed and {free} are free{hint}", path.display())]
+    DiskFull { path: PathBuf, needed: u64, free: u64, hint: String },
     /// MLX itself reported an error.
     #[error("MLX: {0}")]
     Mlx(String),
@@ -59,6 +65,39 @@ pub enum Error {
     /// A panic, or a worker that is gone: a fault of this program.
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+/// Why the hub gave nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HubCause {
+    /// No such repository or revision (or a private one, of which the hub does not tell).
+    NotFound,
+    /// Its publisher's terms must be accepted, or a token is missing.
+    Gated,
+    /// The token is wrong.
+    Token,
+    /// Too many requests.
+    Busy,
+    /// Not reachable.
+    Offline,
+    /// What came was not what the hub's protocol says.
+    BadAnswer,
+    /// A file's bytes were wrong again and again.
+    BadDownload,
+}
+
+impl HubCause {
+    fn code(self) -> &'static str {
+        match self {
+            Self::NotFound => "hub_not_found",
+            Self::Gated => "hub_gated",
+            Self::Token => "hub_token",
+            Self::Busy => "hub_busy",
+            Self::Offline => "hub_offline",
+            Self::BadAnswer => "hub_bad_answer",
+            Self::BadDownload => "bad_download",
+        }
+    }
 }
 
 impl Error {
@@ -89,6 +128,8 @@ impl Error {
             Self::PortTaken { .. } => "port_taken",
             Self::NotFound(_) => "not_found",
             Self::Store { .. } => "store",
+            Self::Hub { cause, .. } => cause.code(),
+            Self::DiskFull { .. } => "disk_full",
             Self::Mlx(_) => "mlx",
             Self::Attached { code, .. } => code,
             Self::Internal(_) => "internal",
@@ -101,7 +142,7 @@ impl Error {
     }
 }
 
-const CODES: [&str; 18] = [
+const CODES: [&str; 26] = [
     "io",
     "model_not_found",
     "bad_file",
@@ -118,6 +159,14 @@ const CODES: [&str; 18] = [
     "port_taken",
     "not_found",
     "store",
+    "hub_not_found",
+    "hub_gated",
+    "hub_token",
+    "hub_busy",
+    "hub_offline",
+    "hub_bad_answer",
+    "bad_download",
+    "disk_full",
     "mlx",
     "internal",
 ];

@@ -149,7 +149,7 @@ fn merge(base: &mut Value, defaults: &Value, patch: &Value, at: &str, leaves: &m
 }
 
 fn check(settings: &Settings) -> Result<(), String> {
-    let Settings { model, theme: _, shortcut, chat, endpoint } = settings;
+    let Settings { model, theme: _, shortcut, chat, endpoint, models } = settings;
     if let Some(model) = model
         && (model.trim().is_empty() || !plain(model))
     {
@@ -166,6 +166,12 @@ fn check(settings: &Settings) -> Result<(), String> {
     }
     if endpoint.port == 0 {
         return Err("endpoint.port: must be between 1 and 65535".into());
+    }
+    if models.folder.as_ref().is_some_and(|f| !f.is_absolute()) {
+        return Err("models.folder: must be an absolute path".into());
+    }
+    if models.rate_limit == Some(0) {
+        return Err("models.rate_limit: must be at least 1 byte a second".into());
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ pub mod find;
 pub mod import;
 #[cfg(test)]
 mod made;
+pub mod remote;
 pub mod safetensors;
 pub mod snapshot;
 

@@ -34,6 +34,28 @@ export type AnswerState = "unfinished" | "complete" | "stopped" | "failed";
 
 export type Ask = { "type": "new", text: string, } | { "type": "edit", message: number, text: string, } | { "type": "retry", message: number, };
 
+export type CatalogueEntry = { repo: string, title: string, task: Task, 
+/**
+ * Memory of the machine that it is meant for, in GB (10^9 bytes).
+ */
+memory_gb: number, 
+/**
+ * Why it is in the list.
+ */
+why: string, 
+/**
+ * Of a revision that was looked at; `None`: not yet.
+ */
+commit: string | null, bytes: number | null, license: string | null, 
+/**
+ * It was fetched and answered with this version of rMLX.
+ */
+verified: boolean, 
+/**
+ * The one to suggest for its task on this machine.
+ */
+recommended: boolean, here: boolean, };
+
 export type ChatSettings = { 
 /**
  * The system message of every conversation; empty: none.
@@ -62,6 +84,16 @@ created_ms: number, updated_ms: number,
  */
 found: Found | null, };
 
+export type DiskRoom = { free: number, 
+/**
+ * What is kept free for everything else.
+ */
+reserve: number, 
+/**
+ * `to_fetch + reserve <= free`
+ */
+fits: boolean, };
+
 export type EndpointSettings = { enabled: boolean, port: number, };
 
 export type EndpointState = { "state": "off" } | { "state": "on", 
@@ -81,6 +113,10 @@ export type ErrorInfo = {
 code: string, message: string, };
 
 export type Event = { "type": "loading", stage: LoadStage, done: number, total: number, } | { "type": "loaded" } | { "type": "prefill", done: number, total: number, } | { "type": "text", delta: string, } | { "type": "token", id: number, logprob: TokenLogprob | null, } | { "type": "finished" } & Finished | { "type": "failed" } & ErrorInfo;
+
+export type FileCheck = { name: string, bytes: number, state: FileState, };
+
+export type FileState = "right" | "wrong" | "missing" | "unknown";
 
 export type FinishReason = "stop" | "length";
 
@@ -104,7 +140,35 @@ message: number | null,
  */
 snippet: string, };
 
+export type HubModel = { repo: string, downloads: number | null, likes: number | null, 
+/**
+ * As the hub calls it (`text-generation`).
+ */
+task: string | null, license: string | null, gated: boolean, 
+/**
+ * RFC 3339.
+ */
+updated: string | null, 
+/**
+ * Why it cannot run here, where the listing alone shows that.
+ */
+problem: string | null, 
+/**
+ * A whole snapshot of it is on this machine.
+ */
+here: boolean, };
+
 export type LoadStage = "inspect" | "weights" | "warmup";
+
+export type MemoryNeed = { weights: number, 
+/**
+ * KV cache of `context` tokens.
+ */
+kv: number, context: number, workspace: number, 
+/**
+ * What this machine could give at this moment.
+ */
+headroom: number, fits: boolean, };
 
 export type ModelEntry = { 
 /**
@@ -162,7 +226,115 @@ has_chat_template: boolean, stop_ids: Array<number>,
  */
 kv_bytes_per_token: number, };
 
+export type ModelSettings = { 
+/**
+ * Another folder with models, beside rMLX's own and the Hugging Face cache.
+ */
+folder: string | null, 
+/**
+ * Bytes a second that downloads take at most; `None`: what the line gives.
+ */
+rate_limit: number | null, };
+
 export type ModelSource = "own" | "hugging_face";
+
+export type Pull = { repo: string, revision: string, 
+/**
+ * `None` until the hub has said it.
+ */
+commit: string | null, phase: PullPhase, 
+/**
+ * Bytes on this disk, of `total`.
+ */
+done: number, 
+/**
+ * `None` until the hub has said it.
+ */
+total: number | null, 
+/**
+ * Of `done`, what has been hashed and is right.
+ */
+verified: number, 
+/**
+ * Bytes a second over the last seconds; 0 while nothing comes.
+ */
+rate: number, seconds_left: number | null, 
+/**
+ * Why it waits or failed.
+ */
+error: ErrorInfo | null, 
+/**
+ * Another rMLX process fetches it: this is what its files show.
+ */
+elsewhere: boolean, };
+
+export type PullFile = { name: string, bytes: number, 
+/**
+ * Bytes of it that are here already.
+ */
+have: number, };
+
+export type PullOptions = { 
+/**
+ * Also where [`PullPlan::problems`] say that it would not run here; never past a full disk or a closed gate.
+ */
+anyway: boolean, };
+
+export type PullPhase = "queued" | "listing" | "fetching" | "waiting" | "verifying" | "paused" | "done" | "failed";
+
+export type PullPlan = { 
+/**
+ * `ORG/NAME`
+ */
+repo: string, 
+/**
+ * What was asked for: a branch, a tag, a commit.
+ */
+revision: string, 
+/**
+ * What that is now.
+ */
+commit: string, 
+/**
+ * `architectures[0]` of its configuration.
+ */
+architecture: string | null, 
+/**
+ * Such as `affine 4-bit, group 64`; `None`: not quantized.
+ */
+quantization: string | null, 
+/**
+ * Without a chat template it is a base model. `None`: not known before the template's file is there.
+ */
+has_chat_template: boolean | null, 
+/**
+ * As the hub calls it (`apache-2.0`); `None`: it says none.
+ */
+license: string | null, 
+/**
+ * Its publisher wants terms to be accepted on the hub's site first.
+ */
+gated: boolean, files: Array<PullFile>, 
+/**
+ * Of all files.
+ */
+bytes: number, 
+/**
+ * What is not here yet.
+ */
+to_fetch: number, disk: DiskRoom, 
+/**
+ * `None` where the configuration says too little.
+ */
+memory: MemoryNeed | null, 
+/**
+ * Why it cannot be fetched or would not run; empty: go.
+ */
+problems: Array<ErrorInfo>, 
+/**
+ * What the user should know and may accept (a base model, no licence, little memory).
+ */
+notes: Array<string>, };
 
 export type Quantization = { 
 /**
@@ -184,7 +356,7 @@ model: string | null, theme: Theme,
 /**
  * Shows and hides the window, from any application; empty: none. `CmdOrCtrl+Shift+Space`, for example.
  */
-shortcut: string, chat: ChatSettings, endpoint: EndpointSettings, };
+shortcut: string, chat: ChatSettings, endpoint: EndpointSettings, models: ModelSettings, };
 
 export type Status = { 
 /**
@@ -203,6 +375,8 @@ mlx_version: string,
  * MLX's own counters.
  */
 active_bytes: number, peak_bytes: number, cache_bytes: number, resident: Array<string>, };
+
+export type Task = "chat" | "vision" | "speech" | "embedding";
 
 export type Theme = "system" | "light" | "dark";
 
@@ -241,11 +415,19 @@ prefill_tokens_per_second: number,
  */
 decode_tokens_per_second: number, };
 
+export type TokenKept = "none" | "keyring" | "session" | "environment" | "file";
+
 export type TokenLogprob = { id: number, logprob: number, 
 /**
  * The most probable tokens, best first.
  */
 top: Array<[number, number]>, };
+
+export type TokenState = { kept: TokenKept, 
+/**
+ * What the user should know: there is no secure store, say.
+ */
+note: string | null, };
 
 export type Turn = { 
 /**
