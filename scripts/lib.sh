@@ -46,6 +46,19 @@ esac
 readonly NODE_VERSION NODE_MINIMUM NODE_WHEEL
 readonly ZIG_VERSION ZIG_PLATFORM ZIG_SHA256 CARGO_DENY_VERSION
 
+# Peers that scripts/bench-peer measures against; scripts/setup-peer brings them.
+MLX_LM_VERSION=0.32.2
+NODE_LLAMA_CPP_VERSION=3.21.1
+NODE_LLAMA_CPP_INTEGRITY='sha512-E3N0Ev2Va0wzydvXYFwM9Hvyo07PoWjt8T/9GMc43Cvt8YkV/NU/tYUgEMC1grTPv2o9PRjQi0G3Wb5P/awiMg=='
+readonly MLX_LM_VERSION NODE_LLAMA_CPP_VERSION NODE_LLAMA_CPP_INTEGRITY
+# llama_cpp_binary: the package with llama.cpp built for this machine's CPU, and its checksum
+llama_cpp_binary() {
+  case "$OS $(uname -m)" in
+    'Linux x86_64') echo '@node-llama-cpp/linux-x64 sha512-Totj6RTDMGo3FoK2yNUaz/oGmZD0olAqTrRluFUWmu0kW2i9TOzHSW0OWCAiGkzRCVX0WsU2CyUQo/W2NYtdPA==' ;;
+    *) die "no build of llama.cpp is pinned for $OS $(uname -m)" ;;
+  esac
+}
+
 # ---- places ----------------------------------------------------------------------------------------------------------------
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
