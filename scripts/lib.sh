@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # used by those who source this
+# shellcheck shell=bash disable=SC2034,SC2154 # used, or in one place set, by those who source this
 # What the scripts share: versions, checksums, places, small helpers. Sourced, never run.
 # Written for bash 3.2 as well, which is what macOS has.
 
@@ -157,6 +157,41 @@ own_target_dir() {
   if [ -e "$CARGO_TARGET_DIR" ]; then find "$ROOT/engine" "$ROOT/src-tauri" "$ROOT/tests" -name '*.rs' -exec touch {} +; fi
   mkdir -p "$CARGO_TARGET_DIR"
   echo "$ROOT" >"$stamp"
+}
+
+# ---- system packages: for scripts that have a folder $scratch ----------------------------------------------------------------
+
+consent() {
+  local answer
+  if is_root || [ "${RMLX_YES:-}" = 1 ]; then return; fi
+  [ -t 0 ] || return 1
+  read -r -p "$1 [y/N, asked once: a yes holds for the rest of this run] " answer
+  case $answer in [yY]*) RMLX_YES=1 ;; *) return 1 ;; esac
+}
+
+is_root() { [ "$(id -u)" = 0 ]; }
+can_be_root() { is_root || have sudo; }
+as_root() { if is_root; then "$@"; else sudo "$@"; fi; }
+
+apt_update() {
+  as_root apt-get --quiet=2 update >"$scratch/apt.log" 2>&1 </dev/null || {
+    tail -n 20 "$scratch/apt.log" >&2
+    die "apt-get update failed: see above"
+  }
+}
+
+# system_packages NAME...: Debian packages
+system_packages() {
+  have apt-get || die "this system lacks what Debian calls: $*. Install them with its package manager, then run this again."
+  local by_hand="apt-get update && apt-get install --no-install-recommends $*"
+  can_be_root || die "not installed, as that needs root: $*. As root: $by_hand"
+  consent "Install with apt-get: $*?" || die "not installed: $*. RMLX_YES=1 allows it; by hand, as root: $by_hand"
+  say "installing $*"
+  apt_update
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@" >"$scratch/apt.log" 2>&1 </dev/null || {
+    tail -n 20 "$scratch/apt.log" >&2
+    die "apt-get could not install $*: see above"
+  }
 }
 
 # After the helpers that it needs: set-up's own Node, unless the machine's will do.
