@@ -15,15 +15,15 @@ use half::{bf16, f16};
 
 use crate::{Kind, Path};
 
-mod portable;
-#[cfg(test)]
-mod tests;
-#[cfg(target_arch = "aarch64")]
-mod neon;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod portable;
+#[cfg(test)]
+mod tests;
 
 /// Elements of x with a scale of their own.
 const GROUP: usize = 32;

@@ -2,7 +2,7 @@
 //! a processor that is emulated, these are the same tests (`scripts/proof-cpu`).
 
 use proptest::prelude::*;
-use simd::Path;
+use simd::{Floats, Packed, Path, Rounded, Tile};
 
 fn config() -> ProptestConfig {
     // Miri takes a thousand times as long, and has no files to keep a failure in.
@@ -23,6 +23,12 @@ fn numbers(seed: u64, n: usize) -> Vec<f32> {
 /// The number at `i` of `bits` each, least significant bit first.
 fn bits_at(bytes: &[u8], bits: usize, i: usize) -> u32 {
     (0..bits).map(|b| i * bits + b).enumerate().map(|(to, at)| u32::from(bytes[at / 8] >> (at % 8) & 1) << to).sum()
+}
+
+/// For the ledger: what was compiled in and is there.
+#[test]
+fn says_which_paths() {
+    println!("paths: {:?}", Path::all());
 }
 
 proptest! {
@@ -47,6 +53,34 @@ proptest! {
                 // One rounding of the product and one of the sum.
                 let allowed = (product.abs() + exact.abs()) * f64::from(f32::EPSILON);
                 prop_assert!((f64::from(value) - exact).abs() <= allowed, "{path:?}, number {i} of {n}: {value} is not {exact}");
+            }
+        }
+    }
+
+    /// Whole numbers, of which each group's largest is 127, are not moved by rounding, and their sums are exact.
+    #[test]
+    fn sums_rounded_rows(
+        bits in prop::sample::select(vec![2usize, 3, 4, 5, 6, 8]),
+        group in prop::sample::select(vec![32usize, 64, 128]),
+        (groups, rows, columns) in (1usize..4, 1usize..6, 1usize..6),
+        seed: u64,
+    ) {
+        let k = groups * group;
+        let bytes: Box<[u8]> = numbers(seed, rows * k * bits / 8).iter().map(|x| x.to_bits().to_le_bytes()[1]).collect();
+        let whole = |seed, n| numbers(seed, n).into_iter().map(f32::round).collect::<Box<[f32]>>();
+        let (scales, biases, mut x) = (whole(!seed, rows * groups), whole(seed ^ 1, rows * groups), whole(seed ^ 2, columns * k));
+        x.iter_mut().step_by(32).for_each(|x| *x = 127.0);
+        let w = Packed::new(bits, group, k, &bytes, Floats::F32(&scales), Floats::F32(&biases)).expect("a matrix");
+        for path in Path::all() {
+            let (mut rounded, mut tile) = (Rounded::default(), Tile::default());
+            path.round(bits, k, &x, &mut rounded);
+            let mut out = vec![f32::NAN; rows * columns];
+            path.rounded_dots(&w, 0..rows, &rounded, 0..columns, &mut tile, |i, j, value| out[i * columns + j] = value);
+            for (at, &value) in out.iter().enumerate() {
+                let (i, j) = (at / columns, at % columns);
+                let number = |c| f64::from(bits_at(&bytes, bits, i * k + c) as f32 * scales[(i * k + c) / group] + biases[(i * k + c) / group]);
+                let exact: f64 = (0..k).map(|c| number(c) * f64::from(x[j * k + c])).sum();
+                prop_assert_eq!(f64::from(value), exact, "{:?}, {} bits in {}, {}x{}x{}", path, bits, group, rows, columns, k);
             }
         }
     }

@@ -164,10 +164,7 @@ impl<const VNNI: bool> Isa for Avx2<VNNI> {
                 return [_mm256_add_epi16(sum[0], _mm256_maddubs_epi16(w, x)), sum[1]];
             }
             let [lower, upper] = nibbles(w);
-            [
-                _mm256_add_epi16(sum[0], _mm256_maddubs_epi16(lower, x)),
-                _mm256_add_epi16(sum[1], _mm256_maddubs_epi16(upper, x)),
-            ]
+            [_mm256_add_epi16(sum[0], _mm256_maddubs_epi16(lower, x)), _mm256_add_epi16(sum[1], _mm256_maddubs_epi16(upper, x))]
         }
     }
 
