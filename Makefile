@@ -1,5 +1,5 @@
 # Everything is in scripts/; run `make help`.
-.PHONY: help run build test proof proof-gpu check-macos fmt
+.PHONY: help run build test proof proof-cpu proof-gpu check-macos fmt
 .DEFAULT_GOAL := help
 
 PROMPT ?=
@@ -19,6 +19,9 @@ test: ## set up and run every check that a change must pass
 
 proof: ## the long tier: tests too slow for make test; adds a line to docs/proofs.md
 	@scripts/proof
+
+proof-cpu: ## the CPU tier: inner loops under sanitizers and emulated for aarch64; adds lines to docs/proofs-cpu.md
+	@scripts/proof-cpu
 
 proof-gpu: ## the GPU tier, on a machine with an NVIDIA GPU; elsewhere says how to get there
 	@scripts/proof-gpu

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # used by those who source this
+# shellcheck shell=bash disable=SC2034,SC2154 # used, or in one place set, by those who source this
 # What the scripts share: versions, checksums, places, small helpers. Sourced, never run.
 # Written for bash 3.2 as well, which is what macOS has.
 
@@ -45,6 +45,19 @@ case $OS in
 esac
 readonly NODE_VERSION NODE_MINIMUM NODE_WHEEL
 readonly ZIG_VERSION ZIG_PLATFORM ZIG_SHA256 CARGO_DENY_VERSION
+
+# Peers that scripts/bench-peer measures against; scripts/setup-peer brings them.
+MLX_LM_VERSION=0.32.2
+NODE_LLAMA_CPP_VERSION=3.21.1
+NODE_LLAMA_CPP_INTEGRITY='sha512-E3N0Ev2Va0wzydvXYFwM9Hvyo07PoWjt8T/9GMc43Cvt8YkV/NU/tYUgEMC1grTPv2o9PRjQi0G3Wb5P/awiMg=='
+readonly MLX_LM_VERSION NODE_LLAMA_CPP_VERSION NODE_LLAMA_CPP_INTEGRITY
+# llama_cpp_binary: the package with llama.cpp built for this machine's CPU, and its checksum
+llama_cpp_binary() {
+  case "$OS $(uname -m)" in
+    'Linux x86_64') echo '@node-llama-cpp/linux-x64 sha512-Totj6RTDMGo3FoK2yNUaz/oGmZD0olAqTrRluFUWmu0kW2i9TOzHSW0OWCAiGkzRCVX0WsU2CyUQo/W2NYtdPA==' ;;
+    *) die "no build of llama.cpp is pinned for $OS $(uname -m)" ;;
+  esac
+}
 
 # ---- places ----------------------------------------------------------------------------------------------------------------
 
@@ -144,6 +157,41 @@ own_target_dir() {
   if [ -e "$CARGO_TARGET_DIR" ]; then find "$ROOT/engine" "$ROOT/src-tauri" "$ROOT/tests" -name '*.rs' -exec touch {} +; fi
   mkdir -p "$CARGO_TARGET_DIR"
   echo "$ROOT" >"$stamp"
+}
+
+# ---- system packages: for scripts that have a folder $scratch ----------------------------------------------------------------
+
+consent() {
+  local answer
+  if is_root || [ "${RMLX_YES:-}" = 1 ]; then return; fi
+  [ -t 0 ] || return 1
+  read -r -p "$1 [y/N, asked once: a yes holds for the rest of this run] " answer
+  case $answer in [yY]*) RMLX_YES=1 ;; *) return 1 ;; esac
+}
+
+is_root() { [ "$(id -u)" = 0 ]; }
+can_be_root() { is_root || have sudo; }
+as_root() { if is_root; then "$@"; else sudo "$@"; fi; }
+
+apt_update() {
+  as_root apt-get --quiet=2 update >"$scratch/apt.log" 2>&1 </dev/null || {
+    tail -n 20 "$scratch/apt.log" >&2
+    die "apt-get update failed: see above"
+  }
+}
+
+# system_packages NAME...: Debian packages
+system_packages() {
+  have apt-get || die "this system lacks what Debian calls: $*. Install them with its package manager, then run this again."
+  local by_hand="apt-get update && apt-get install --no-install-recommends $*"
+  can_be_root || die "not installed, as that needs root: $*. As root: $by_hand"
+  consent "Install with apt-get: $*?" || die "not installed: $*. RMLX_YES=1 allows it; by hand, as root: $by_hand"
+  say "installing $*"
+  apt_update
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@" >"$scratch/apt.log" 2>&1 </dev/null || {
+    tail -n 20 "$scratch/apt.log" >&2
+    die "apt-get could not install $*: see above"
+  }
 }
 
 # After the helpers that it needs: set-up's own Node, unless the machine's will do.

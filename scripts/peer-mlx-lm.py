@@ -1,12 +1,13 @@
 """The peer's side of scripts/bench-peer: mlx-lm on a snapshot, by the same protocol as `rmlx bench`.
 
-    peer-mlx-lm.py FOLDER --ctx 128,4096 [--tokens 128] [--runs 1] [--chunk 2048] [--ids N] [--cpu]
+    peer-mlx-lm.py FOLDER --ctx 128,4096 [--tokens 128] [--runs 1] [--chunk 2048] [--ids N] [--cpu] [--unpack FOLDER]
 
 Prompts are the same fixed pseudo-random ids, decoding is greedy past stop tokens, one run per context is thrown away. Prints one
 JSON object like `rmlx bench --json`; with --ids, the first N greedy ids after the first context instead. Needs mlx and mlx-lm.
 """
 import argparse
 import json
+import shutil
 import statistics
 import time
 from pathlib import Path
@@ -66,6 +67,31 @@ def once(model, ids, tokens, chunk):
     return row, out
 
 
+def unpack(folder, to):
+    """The snapshot with every packed matrix as f32, for the arm of rMLX that computes with such."""
+    config = json.loads((folder / "config.json").read_text())
+    quantization = config.pop("quantization")
+    config.pop("quantization_config", None)
+    config.update(torch_dtype="float32", dtype="float32")
+    packed, plain = {}, {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        packed.update(mx.load(str(file)))
+    for name, tensor in packed.items():
+        path, _, kind = name.rpartition(".")
+        if f"{path}.scales" not in packed:
+            plain[name] = tensor.astype(mx.float32)
+        elif kind == "weight":
+            own = quantization.get(path, quantization)
+            scales, biases = (packed[f"{path}.{part}"].astype(mx.float32) for part in ("scales", "biases"))
+            plain[name] = mx.dequantize(tensor, scales, biases, group_size=own["group_size"], bits=own["bits"])
+    to.mkdir()
+    mx.save_safetensors(str(to / "model.safetensors"), plain, {"format": "mlx"})
+    (to / "config.json").write_text(json.dumps(config))
+    for file in folder.iterdir():
+        if file.name != "config.json" and not file.name.startswith("model"):
+            shutil.copy(file, to)
+
+
 def bandwidth():
     x = mx.zeros((1 << 30,), mx.bfloat16)
     mx.eval(x)
@@ -87,6 +113,7 @@ def main():
     p.add_argument("--ids", type=int)
     p.add_argument("--judge", type=Path, help="a JSON list of ids that followed the first context: how far each is below the best")
     p.add_argument("--cpu", action="store_true", help="on the CPU, in f32")
+    p.add_argument("--unpack", type=Path, help="write the snapshot with f32 matrices to this folder instead")
     p.add_argument("--bandwidth", action="store_true", help="measure a large copy instead: bytes read and written per second")
     a = p.parse_args()
     if a.cpu:
@@ -94,6 +121,9 @@ def main():
         mx.disable_compile()
     if a.bandwidth:
         print(json.dumps(dict(bytes_per_second=bandwidth())))
+        return
+    if a.unpack:
+        unpack(a.folder, a.unpack)
         return
     model, vocabulary = load(a.folder, a.cpu)
     contexts = [int(c) for c in a.ctx.split(",")]

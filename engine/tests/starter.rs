@@ -2,29 +2,11 @@
 
 mod support;
 
-use std::env;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 
 use rmlx_engine::api::{FinishReason, Message, Prompt, Request};
 use rmlx_engine::hub::import;
 use support::*;
-
-/// Where set-up puts the file. The same rule as in scripts/lib.sh.
-fn gguf() -> PathBuf {
-    let var = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let home = || var("HOME").expect("HOME is set");
-    let cache = var("RMLX_BUILD_CACHE").unwrap_or_else(|| {
-        if cfg!(target_os = "macos") {
-            home().join("Library/Caches/rmlx-build")
-        } else {
-            var("XDG_CACHE_HOME").unwrap_or_else(|| home().join(".cache")).join("rmlx-build")
-        }
-    });
-    let file = cache.join("starter/SmolLM2-135M-Instruct.Q4_1.gguf");
-    assert!(file.is_file(), "the starter model is not at {}: `scripts/setup test` brings it", file.display());
-    file
-}
 
 /// The mean negative log-likelihood of each token but the first.
 fn mean_nll(logits: &rmlx_engine::api::Logits) -> f64 {
@@ -46,7 +28,7 @@ fn the_starter_model_gives_the_references_numbers() {
         last = (done, total);
         ControlFlow::Continue(())
     };
-    let imported = import::gguf(&gguf(), &options, &mut progress).unwrap();
+    let imported = import::gguf(&starter_gguf(), &options, &mut progress).unwrap();
     assert!(last.0 == last.1 && last.1 > 80_000_000, "{last:?}");
     let model = imported.folder.to_str().unwrap();
 

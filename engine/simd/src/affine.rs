@@ -25,15 +25,18 @@ impl Path {
             Kind::Portable => portable::unpack::<BITS>(bytes, scales, biases, group, out),
             // SAFETY: a path exists only where the machine has it; the lengths are checked.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => unsafe { x86::unpack_avx2::<BITS>(bytes, scales, biases, group, out) },
+            Kind::Avx2 | Kind::AvxVnni => unsafe { x86::unpack_avx2::<BITS>(bytes, scales, biases, group, out) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => unsafe { x86::unpack_avx512::<BITS>(bytes, scales, biases, group, out) },
+            Kind::Avx512 | Kind::Avx512Vnni => unsafe { x86::unpack_avx512::<BITS>(bytes, scales, biases, group, out) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon | Kind::NeonDot => unsafe { neon::unpack::<BITS>(bytes, scales, biases, group, out) },
         }
     }
 
     /// The dot product of every row of w [.., k] with every row of x [.., k], to `set(row of w, row of x, value)`; k is a multiple
-    /// of 32. Each is summed in the same order whatever rows are beside it.
+    /// of 16. Each is summed in the same order whatever rows are beside it.
     pub fn dots(self, w: &[f32], x: &[f32], k: usize, mut set: impl FnMut(usize, usize, f32)) {
         assert!(k.is_multiple_of(LANES) && w.len().is_multiple_of(k) && x.len().is_multiple_of(k));
         let (rows, columns) = (w.len() / k, x.len() / k);
@@ -63,7 +66,7 @@ impl Path {
             Kind::Portable => portable::tile::<H, W>(w, x, k),
             // Eight of its sixteen registers are sums.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 if W == 4 => {
+            Kind::Avx2 | Kind::AvxVnni if W == 4 => {
                 let (left, right) = x.split_at(2 * k);
                 // SAFETY: a path exists only where the machine has it; the lengths are checked.
                 let halves = unsafe { [x86::tile_avx2::<H, 2>(w, left, k), x86::tile_avx2::<H, 2>(w, right, k)] };
@@ -71,10 +74,13 @@ impl Path {
             }
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => unsafe { x86::tile_avx2::<H, W>(w, x, k) },
+            Kind::Avx2 | Kind::AvxVnni => unsafe { x86::tile_avx2::<H, W>(w, x, k) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => unsafe { x86::tile_avx512::<H, W>(w, x, k) },
+            Kind::Avx512 | Kind::Avx512Vnni => unsafe { x86::tile_avx512::<H, W>(w, x, k) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon | Kind::NeonDot => unsafe { neon::tile::<H, W>(w, x, k) },
         };
         for (i, row) in sums.iter().enumerate() {
             for (j, &value) in row.iter().enumerate() {
@@ -83,6 +89,11 @@ impl Path {
         }
     }
 }
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::sixteen;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::sixteen;
 
 mod portable {
     use crate::LANES;
@@ -149,32 +160,35 @@ mod x86 {
         };
     }
 
-    /// The next 16 numbers, as u16.
+    /// The 16 bytes from `at` on, those past the end of the matrix as zeros.
     ///
     /// # Safety
-    /// `at + 2 * BITS <= bytes.len()`
-    #[target_feature(enable = "avx2")]
-    unsafe fn sixteen<const BITS: usize>(bytes: &[u8], at: usize) -> __m256i {
-        let source = if at + 16 <= bytes.len() {
+    /// `at <= bytes.len()`
+    #[inline(always)]
+    unsafe fn bytes_at(bytes: &[u8], at: usize) -> __m128i {
+        if at + 16 <= bytes.len() {
             // SAFETY: 16 bytes are there.
-            unsafe { _mm_loadu_si128(bytes.as_ptr().add(at).cast()) }
-        } else {
-            // The end of the matrix.
-            let mut last = [0u8; 16];
-            last[..bytes.len() - at].copy_from_slice(&bytes[at..]);
-            // SAFETY: 16 bytes are there.
-            unsafe { _mm_loadu_si128(last.as_ptr().cast()) }
-        };
-        // SAFETY: both constants have 32 bytes.
-        let (places, factors) = unsafe {
-            (
-                _mm256_loadu_si256(Spread::<BITS>::BYTES.as_ptr().cast()),
-                _mm256_loadu_si256(Spread::<BITS>::FACTORS.as_ptr().cast()),
-            )
-        };
-        let pairs = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(source), places);
-        let upper = _mm256_mullo_epi16(pairs, factors);
-        _mm256_srl_epi16(upper, _mm_cvtsi32_si128(16 - BITS as i32))
+            return unsafe { _mm_loadu_si128(bytes.as_ptr().add(at).cast()) };
+        }
+        let mut last = [0u8; 16];
+        last[..bytes.len() - at].copy_from_slice(&bytes[at..]);
+        // SAFETY: 16 bytes are there.
+        unsafe { _mm_loadu_si128(last.as_ptr().cast()) }
+    }
+
+    /// The 16 numbers at the start of these bytes, as u16.
+    ///
+    /// # Safety
+    /// The machine has AVX2.
+    #[inline(always)]
+    pub(crate) unsafe fn sixteen<const BITS: usize>(bytes: __m128i) -> __m256i {
+        // SAFETY: both constants have 32 bytes; the caller's promise.
+        unsafe {
+            let places = _mm256_loadu_si256(Spread::<BITS>::BYTES.as_ptr().cast());
+            let factors = _mm256_loadu_si256(Spread::<BITS>::FACTORS.as_ptr().cast());
+            let pairs = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), places);
+            _mm256_srl_epi16(_mm256_mullo_epi16(pairs, factors), _mm_cvtsi32_si128(16 - BITS as i32))
+        }
     }
 
     /// # Safety
@@ -192,7 +206,7 @@ mod x86 {
             let (scale, bias) = (_mm256_set1_ps(scale), _mm256_set1_ps(bias));
             for values in values.chunks_exact_mut(16) {
                 // SAFETY: the caller's promise.
-                let numbers = unsafe { sixteen::<BITS>(bytes, at) };
+                let numbers = unsafe { sixteen::<BITS>(bytes_at(bytes, at)) };
                 at += 2 * BITS;
                 let halves = [_mm256_castsi256_si128(numbers), _mm256_extracti128_si256::<1>(numbers)];
                 for (half, values) in halves.into_iter().zip(values.chunks_exact_mut(8)) {
@@ -219,7 +233,7 @@ mod x86 {
             let (scale, bias) = (_mm512_set1_ps(scale), _mm512_set1_ps(bias));
             for values in values.chunks_exact_mut(16) {
                 // SAFETY: the caller's promise.
-                let numbers = unsafe { sixteen::<BITS>(bytes, at) };
+                let numbers = unsafe { sixteen::<BITS>(bytes_at(bytes, at)) };
                 at += 2 * BITS;
                 let q = _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(numbers));
                 // SAFETY: there are sixteen values.
@@ -286,5 +300,108 @@ mod x86 {
             }
         }
         dots
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use std::arch::aarch64::*;
+
+    /// How 16 numbers come out of 2 * BITS bytes: for each, the two bytes that hold it, and how far its bits move down.
+    struct Spread<const BITS: usize>;
+
+    impl<const BITS: usize> Spread<BITS> {
+        const BYTES: [u8; 32] = {
+            let mut all = [0; 32];
+            let mut i = 0;
+            while i < 16 {
+                all[2 * i] = (i * BITS / 8) as u8;
+                // Past the bytes it makes zero, where nothing of the number is.
+                all[2 * i + 1] = all[2 * i] + 1;
+                i += 1;
+            }
+            all
+        };
+        const SHIFTS: [i16; 16] = {
+            let mut all = [0; 16];
+            let mut i = 0;
+            while i < 16 {
+                all[i] = -((i * BITS % 8) as i16);
+                i += 1;
+            }
+            all
+        };
+    }
+
+    /// The 16 numbers at the start of these bytes, as u16.
+    ///
+    /// # Safety
+    /// The machine has NEON.
+    #[inline(always)]
+    pub(crate) unsafe fn sixteen<const BITS: usize>(bytes: uint8x16_t) -> [uint16x8_t; 2] {
+        // SAFETY: both constants have 32 bytes; the caller's promise.
+        unsafe {
+            let mut out = [vdupq_n_u16(0); 2];
+            for (i, out) in out.iter_mut().enumerate() {
+                let places = vld1q_u8(Spread::<BITS>::BYTES.as_ptr().add(16 * i));
+                let shifts = vld1q_s16(Spread::<BITS>::SHIFTS.as_ptr().add(8 * i));
+                let pairs = vreinterpretq_u16_u8(vqtbl1q_u8(bytes, places));
+                *out = vandq_u16(vshlq_u16(pairs, shifts), vdupq_n_u16((1 << BITS) - 1));
+            }
+            out
+        }
+    }
+
+    /// # Safety
+    /// `bytes` has the numbers of `out`, which is groups of a multiple of 16 elements, each with its scale and bias.
+    pub(super) unsafe fn unpack<const BITS: usize>(bytes: &[u8], scales: &[f32], biases: &[f32], group: usize, out: &mut [f32]) {
+        let mut at = 0;
+        for ((values, &scale), &bias) in out.chunks_exact_mut(group).zip(scales).zip(biases) {
+            for values in values.chunks_exact_mut(16) {
+                let mut last = [0u8; 16];
+                let from = match bytes.get(at..at + 16) {
+                    Some(bytes) => bytes,
+                    // The end of the matrix.
+                    None => {
+                        last[..bytes.len() - at].copy_from_slice(&bytes[at..]);
+                        &last
+                    }
+                };
+                at += 2 * BITS;
+                // SAFETY: `from` has 16 bytes, `values` has 16 floats.
+                unsafe {
+                    let (scale, bias) = (vdupq_n_f32(scale), vdupq_n_f32(bias));
+                    let [a, b] = sixteen::<BITS>(vld1q_u8(from.as_ptr()));
+                    let fours = [vget_low_u16(a), vget_high_u16(a), vget_low_u16(b), vget_high_u16(b)];
+                    for (i, four) in fours.into_iter().enumerate() {
+                        let q = vcvtq_f32_u32(vmovl_u16(four));
+                        // Not fused: two roundings, as everywhere.
+                        vst1q_f32(values.as_mut_ptr().add(4 * i), vaddq_f32(vmulq_f32(q, scale), bias));
+                    }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// w has H rows of k elements, x has W, and k is a multiple of 16.
+    pub(super) unsafe fn tile<const H: usize, const W: usize>(w: &[f32], x: &[f32], k: usize) -> [[f32; W]; H] {
+        // SAFETY: four elements from `at` on are within each row.
+        unsafe {
+            let mut sums = [[vdupq_n_f32(0.0); W]; H];
+            for at in (0..k).step_by(4) {
+                let mut xs = [vdupq_n_f32(0.0); W];
+                for (j, to) in xs.iter_mut().enumerate() {
+                    *to = vld1q_f32(x.as_ptr().add(j * k + at));
+                }
+                for (i, row) in sums.iter_mut().enumerate() {
+                    let w = vld1q_f32(w.as_ptr().add(i * k + at));
+                    for (sum, x) in row.iter_mut().zip(xs) {
+                        *sum = vfmaq_f32(*sum, w, x);
+                    }
+                }
+            }
+            sums.map(|row| row.map(|sum| vaddvq_f32(sum)))
+        }
     }
 }

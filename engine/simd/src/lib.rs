@@ -4,7 +4,12 @@
 //! All paths unpack to the same numbers; sums differ in their order and rounding, and repeat bit for bit on one path.
 
 mod affine;
+mod fast;
 
+pub use fast::{Floats, Packed, Rounded, Tile};
+
+#[cfg(target_arch = "aarch64")]
+use std::arch::is_aarch64_feature_detected;
 use std::sync::OnceLock;
 
 /// An instruction set that this machine has.
@@ -16,8 +21,19 @@ enum Kind {
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// And products of bytes.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// And products and shuffles of bytes (VNNI, VBMI).
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// And products of bytes.
+    #[cfg(target_arch = "aarch64")]
+    NeonDot,
 }
 
 /// Partial sums of a dot product: what the widest path has in one register.
@@ -29,10 +45,24 @@ impl Path {
         #[allow(unused_mut)]
         let mut all = vec![Self(Kind::Portable)];
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
             all.push(Self(Kind::Avx2));
+            if is_x86_feature_detected!("avxvnni") {
+                all.push(Self(Kind::AvxVnni));
+            }
             if is_x86_feature_detected!("avx512f") {
                 all.push(Self(Kind::Avx512));
+                let bytes = is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("avx512vnni");
+                if bytes && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl") {
+                    all.push(Self(Kind::Avx512Vnni));
+                }
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if is_aarch64_feature_detected!("neon") {
+            all.push(Self(Kind::Neon));
+            if is_aarch64_feature_detected!("dotprod") {
+                all.push(Self(Kind::NeonDot));
             }
         }
         all

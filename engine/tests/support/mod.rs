@@ -17,6 +17,22 @@ pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").canonicalize().expect("tests/fixtures exists")
 }
 
+/// The starter model, where set-up puts it. The same rule as in scripts/lib.sh.
+pub fn starter_gguf() -> PathBuf {
+    let var = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let home = || var("HOME").expect("HOME is set");
+    let cache = var("RMLX_BUILD_CACHE").unwrap_or_else(|| {
+        if cfg!(target_os = "macos") {
+            home().join("Library/Caches/rmlx-build")
+        } else {
+            var("XDG_CACHE_HOME").unwrap_or_else(|| home().join(".cache")).join("rmlx-build")
+        }
+    });
+    let file = cache.join("starter/SmolLM2-135M-Instruct.Q4_1.gguf");
+    assert!(file.is_file(), "the starter model is not at {}: `scripts/setup test` brings it", file.display());
+    file
+}
+
 pub fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))).expect("JSON")
 }
