@@ -4,6 +4,8 @@
 //! All paths unpack to the same numbers; sums differ in their order and rounding, and repeat bit for bit on one path.
 
 mod affine;
+pub mod attention;
+mod rows;
 
 use std::sync::OnceLock;
 
