@@ -212,7 +212,12 @@ unsafe fn weigh<S: Register, const R: usize, const V: usize>(
 /// # Safety
 /// As [`weigh`], for whole rows: all weights have one length.
 #[inline(always)]
-unsafe fn weigh_all<S: Register, const R: usize, const V: usize>(weights: [&[f32]; R], values: &[f32], wide: usize, sums: *mut f32) {
+unsafe fn weigh_all<S: Register, const R: usize, const V: usize>(
+    weights: [&[f32]; R],
+    values: &[f32],
+    wide: usize,
+    sums: *mut f32,
+) {
     let mut column = 0;
     // SAFETY, of the block: the columns are within a row.
     unsafe {
