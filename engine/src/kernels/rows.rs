@@ -165,3 +165,51 @@ pub(super) fn two(outputs: Vec<Array>) -> mlx::Result<(Array, Array)> {
     let [first, second] = <[Array; 2]>::try_from(outputs).expect("a kernel has the outputs that it was called for");
     Ok((first, second))
 }
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    /// Numbers in [-1, 1) that anybody gets again.
+    pub fn numbers(n: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            (state >> 8) as f32 / 8_388_608.0 - 1.0
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    pub fn typed(data: &[f32], shape: &[usize], dtype: Dtype) -> Array {
+        Array::from_slice(data, shape).unwrap().astype(dtype).unwrap()
+    }
+
+    /// Views of an array that is not a list: other orders of its axes, parts of each.
+    pub fn views(x: &Array) -> Vec<Array> {
+        let n = x.ndim();
+        if n < 2 || x.size() == 0 {
+            return Vec::new();
+        }
+        let part = |axis: i32| x.slice(axis, x.dim(axis) / 3, x.dim(axis)).unwrap();
+        let mut all = vec![part(0), part(-1), part(-2)];
+        let mut order: Vec<i32> = (0..n as i32).collect();
+        order.swap(n - 1, n - 2);
+        all.push(x.transpose(&order).unwrap());
+        if n > 2 {
+            order.swap(n - 1, n - 2);
+            order.swap(0, n - 2);
+            all.push(x.transpose(&order).unwrap());
+        }
+        all
+    }
+
+    #[track_caller]
+    pub fn close(a: &Array, b: &Array, allowed: f32) {
+        assert_eq!((a.shape(), a.dtype()), (b.shape(), b.dtype()));
+        for (a, b) in a.to_f32().unwrap().into_iter().zip(b.to_f32().unwrap()) {
+            assert!((a - b).abs() <= allowed, "{a} is not {b} +- {allowed}");
+        }
+    }
+}
