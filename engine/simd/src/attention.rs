@@ -62,8 +62,8 @@ impl Path {
     }
 
     fn rows<const R: usize>(self, q: &[f32], page: Page<'_>, seen: &[usize], parts: &mut [Part], sums: &mut [f32]) {
-        // SAFETY, of all: the lengths are checked, and a path exists only where the machine has it.
         match self.0 {
+            // SAFETY: the lengths are checked, and a path exists only where the machine has it.
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => unsafe { x86::avx2::<R>(q, page, seen, parts, sums) },
             // SAFETY: as above.
@@ -146,7 +146,7 @@ unsafe fn scores<S: Register, const R: usize, const V: usize>(
 ) {
     let step = V * S::LANES;
     for start in (0..BLOCK).step_by(step) {
-        // SAFETY, of the block: `start` and what a step reads after it are within the block's 64 columns, `i` within its rows.
+        // SAFETY: `start` and what a step reads after it are within the block's 64 columns, `i` within its rows.
         unsafe {
             let mut sums = [[S::splat(0.0); V]; R];
             for i in 0..width {
@@ -181,7 +181,7 @@ unsafe fn weigh<S: Register, const R: usize, const V: usize>(
     wide: usize,
     sums: *mut f32,
 ) {
-    // SAFETY, of the block: the caller's promise.
+    // SAFETY: the caller's promise.
     unsafe {
         let mut all = [[S::splat(0.0); V]; R];
         for (r, row) in all.iter_mut().enumerate() {
@@ -219,7 +219,7 @@ unsafe fn weigh_all<S: Register, const R: usize, const V: usize>(
     sums: *mut f32,
 ) {
     let mut column = 0;
-    // SAFETY, of the block: the columns are within a row.
+    // SAFETY: the columns are within a row.
     unsafe {
         while column + V * S::LANES <= wide {
             weigh::<S, R, V>(weights, values.as_ptr().add(column), wide, sums.add(column));
@@ -262,7 +262,7 @@ unsafe fn attend<const FUSED: bool, S: Register, const R: usize, const V: usize>
     for (to, weights) in shared.iter_mut().zip(&weights) {
         *to = &weights[..least];
     }
-    // SAFETY, of both: values and sums have rows of `wide` elements, as many as are asked for.
+    // SAFETY: values and sums have rows of `wide` elements, as many as are asked for.
     unsafe { weigh_all::<S, R, V>(shared, page.values, wide, sums.as_mut_ptr()) };
     // What only some rows see: a value that is not a number must not reach the others, which a weight of 0 would let it.
     for (r, &n) in seen.iter().enumerate() {
@@ -311,7 +311,7 @@ mod x86 {
                 const LANES: usize = $lanes;
                 #[inline(always)]
                 unsafe fn splat(x: f32) -> Self {
-                    // SAFETY, of all: the caller's promise.
+                    // SAFETY: the caller's promise.
                     unsafe { $splat(x) }
                 }
                 #[inline(always)]

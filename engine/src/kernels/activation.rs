@@ -4,7 +4,7 @@ use mlx::Array;
 use mlx::cpu::{CpuKernel, Input, Output};
 use simd::Path;
 
-use super::rows::{Float, Rows, Shared, in_blocks, of_one_type, of_type, one, put};
+use super::rows::{Float, Rows, Shared, in_blocks, of_one_type, of_type, one, put, with_spare};
 
 /// silu(gate) * up, where silu(x) = x / (1 + e^-x), computed in f32.
 pub struct SwiGlu(CpuKernel);
@@ -38,13 +38,15 @@ fn silu_mul<T: Float>(inputs: &[Input<'_>], outputs: &mut [Output<'_>]) -> Resul
     // SAFETY: each row below is written, and there are no others.
     let out = Shared::new(unsafe { outputs[0].unwritten::<T>()? });
     in_blocks(x.count, x.count * width, &|rows| {
-        let (mut spare, mut result) = (Vec::new(), vec![0.0; width]);
-        for row in rows {
-            let (gate, up) = T::wide(x.row(row), &mut spare).split_at(width);
-            path.silu_mul(gate, up, &mut result);
-            // SAFETY: a row belongs to one block.
-            put(&result, unsafe { out.part(row * width, width) });
-        }
+        with_spare(|[spare, result, _]| {
+            result.resize(width, 0.0);
+            for row in rows {
+                let (gate, up) = T::wide(x.row(row), spare).split_at(width);
+                path.silu_mul(gate, up, result);
+                // SAFETY: a row belongs to one block.
+                put(result, unsafe { out.part(row * width, width) });
+            }
+        });
     });
     Ok(())
 }

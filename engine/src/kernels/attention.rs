@@ -15,7 +15,7 @@ use simd::attention::{PAGE, Page, Part, ROWS, padded};
 
 use super::pool;
 use super::rows::{Float, Rows, Shared, of_type, put, two};
-pub use store::Store;
+pub use store::{Store, held_bytes};
 
 /// What a layer does with its projections; fixed when it is built.
 #[derive(Debug, Clone)]
@@ -88,7 +88,7 @@ pub fn attend(
 }
 
 /// New tokens' projections and what is done to them.
-struct New<'a, T: Float> {
+struct Fresh<'a, T: Float> {
     plan: &'a Plan,
     rows: Rows<'a, T>,
     before: usize,
@@ -99,7 +99,7 @@ struct New<'a, T: Float> {
     path: Path,
 }
 
-impl<'a, T: Float> New<'a, T> {
+impl<'a, T: Float> Fresh<'a, T> {
     fn new(plan: &'a Plan, before: usize, x: &Input<'a>, norms: Option<(&Input<'_>, &Input<'_>)>) -> Result<Self, String> {
         plan.check()?;
         let rows = Rows::<T>::new(x)?;
@@ -180,7 +180,7 @@ fn append_and_attend<T: store::Stored>(
     norms: Option<(&Input<'_>, &Input<'_>)>,
     outputs: &mut [Output<'_>],
 ) -> Result<(), String> {
-    let new = New::<T>::new(plan, before, x, norms)?;
+    let new = Fresh::<T>::new(plan, before, x, norms)?;
     let pages = store.append(&new)?;
     let [out, _order] = outputs else { return Err("gives two outputs".into()) };
     // SAFETY: each head of each token below is written, and there are no others.
@@ -210,7 +210,7 @@ fn share(multiplications: usize, count: usize, work: &(dyn Fn(usize) + Sync)) {
 
 /// Some rows' view of one page: parts and, [rows, padded(width)], sums, to `each` with the row.
 fn look<T: store::Stored>(
-    new: &New<'_, T>,
+    new: &Fresh<'_, T>,
     page: Page<'_>,
     index: usize,
     first_token: usize,
@@ -262,7 +262,7 @@ impl Totals {
 }
 
 /// Every page of every head alone, then joined.
-fn by_pages<T: store::Stored>(new: &New<'_, T>, pages: store::Pages<'_, T>, out: &Shared<T>) {
+fn by_pages<T: store::Stored>(new: &Fresh<'_, T>, pages: store::Pages<'_, T>, out: &Shared<T>) {
     let (plan, tokens) = (new.plan, new.rows.count);
     let (count, rows) = (pages.count(), tokens * plan.group());
     let queries: Vec<Vec<f32>> = (0..plan.kv_heads).map(|head| new.queries(0..tokens, head)).collect();
@@ -288,7 +288,7 @@ fn by_pages<T: store::Stored>(new: &New<'_, T>, pages: store::Pages<'_, T>, out:
 }
 
 /// Some tokens and one head at a time, over all pages that they see.
-fn by_tokens<T: store::Stored>(new: &New<'_, T>, pages: store::Pages<'_, T>, out: &Shared<T>) {
+fn by_tokens<T: store::Stored>(new: &Fresh<'_, T>, pages: store::Pages<'_, T>, out: &Shared<T>) {
     let (plan, tokens) = (new.plan, new.rows.count);
     let tiles = tokens.div_ceil(TOGETHER);
     let work = 2 * plan.heads * tokens * (new.before + tokens) * plan.width;

@@ -1,12 +1,13 @@
 //! Root mean square norms, alone and after the sum that comes before them in every layer.
 
+use std::borrow::Cow;
 use std::mem::MaybeUninit;
 
 use mlx::Array;
 use mlx::cpu::{CpuKernel, Input, Output};
 use simd::Path;
 
-use super::rows::{Float, Rows, Shared, in_blocks, of_one_type, of_type, one, put, two};
+use super::rows::{Float, Rows, Shared, in_blocks, of_one_type, of_type, one, put, two, with_spare};
 
 /// x / sqrt(mean(x^2) + eps) * weight over the last axis, computed in f32.
 pub struct RmsNorm {
@@ -43,29 +44,32 @@ impl RmsNorm {
     }
 }
 
-fn weight_of<T: Float>(weight: &Input<'_>, width: usize) -> Result<Vec<f32>, String> {
+/// The weight as it lies.
+fn weight_of<'a, T: Float>(weight: &Input<'a>, width: usize) -> Result<Cow<'a, [T]>, String> {
     let stored = weight.dense::<T>()?;
     if stored.len() != width {
         return Err(format!("{:?} is no weight of rows of {width}", weight.shape()));
     }
-    let mut wide = vec![0.0; width];
-    T::widen(&stored, &mut wide);
-    Ok(wide)
+    Ok(stored)
 }
 
 fn norm<T: Float>(inputs: &[Input<'_>], outputs: &mut [Output<'_>], eps: f32) -> Result<(), String> {
     let [x, weight] = inputs else { return Err("takes two inputs".into()) };
     let x = Rows::<T>::new(x)?;
-    let (width, weight, path) = (x.width, weight_of::<T>(weight, x.width)?, Path::best());
+    let (width, stored, path) = (x.width, weight_of::<T>(weight, x.width)?, Path::best());
+    let mut wide = Vec::new();
+    let weight = T::wide(&stored, &mut wide);
     // SAFETY: each row below is written, and there are no others.
     let out = Shared::new(unsafe { outputs[0].unwritten::<T>()? });
     in_blocks(x.count, x.count * width, &|rows| {
-        let (mut spare, mut result) = (Vec::new(), vec![0.0; width]);
-        for row in rows {
-            path.rms_norm(T::wide(x.row(row), &mut spare), &weight, eps, &mut result);
-            // SAFETY: a row belongs to one block.
-            put(&result, unsafe { out.part(row * width, width) });
-        }
+        with_spare(|[spare, result, _]| {
+            result.resize(width, 0.0);
+            for row in rows {
+                path.rms_norm(T::wide(x.row(row), spare), weight, eps, result);
+                // SAFETY: a row belongs to one block.
+                put(result, unsafe { out.part(row * width, width) });
+            }
+        });
     });
     Ok(())
 }
@@ -76,22 +80,27 @@ fn sum_and_norm<T: Float>(inputs: &[Input<'_>], outputs: &mut [Output<'_>], eps:
         return Err(format!("cannot add {:?} to {:?}", delta.shape(), x.shape()));
     }
     let (x, delta) = (Rows::<T>::new(x)?, Rows::<T>::new(delta)?);
-    let (width, weight, path) = (x.width, weight_of::<T>(weight, x.width)?, Path::best());
+    let (width, stored, path) = (x.width, weight_of::<T>(weight, x.width)?, Path::best());
+    let mut wide = Vec::new();
+    let weight = T::wide(&stored, &mut wide);
     let [sums, norms] = outputs else { return Err("gives two outputs".into()) };
     // SAFETY: each row below is written, and there are no others.
     let (sums, norms) = unsafe { (Shared::new(sums.unwritten::<T>()?), Shared::new(norms.unwritten::<T>()?)) };
     in_blocks(x.count, x.count * width, &|rows| {
-        let (mut spare, mut more, mut total, mut result) = (Vec::new(), Vec::new(), vec![0.0; width], vec![0.0; width]);
-        for row in rows {
-            let (x, delta) = (T::wide(x.row(row), &mut spare), T::wide(delta.row(row), &mut more));
-            // SAFETY: a row belongs to one block.
-            let (sums, norms) = unsafe { (sums.part(row * width, width), norms.part(row * width, width)) };
-            for (((total, sum), x), delta) in total.iter_mut().zip(sums).zip(x).zip(delta) {
-                *total = rounded(x + delta, sum);
+        with_spare(|[spare, more, total]| {
+            total.resize(width, 0.0);
+            for row in rows {
+                let (x, delta) = (T::wide(x.row(row), spare), T::wide(delta.row(row), more));
+                // SAFETY: a row belongs to one block.
+                let (sums, norms) = unsafe { (sums.part(row * width, width), norms.part(row * width, width)) };
+                for (((total, sum), x), delta) in total.iter_mut().zip(sums).zip(x).zip(delta) {
+                    *total = rounded(x + delta, sum);
+                }
+                more.resize(width, 0.0);
+                path.rms_norm(total, weight, eps, more);
+                put(more, norms);
             }
-            path.rms_norm(&total, &weight, eps, &mut result);
-            put(&result, norms);
-        }
+        });
     });
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What kernels that work row by row share: the float types, views as rows, outputs that several threads write.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 
 use half::slice::HalfFloatSliceExt;
@@ -134,6 +135,17 @@ impl<T> Shared<T> {
         // SAFETY: in bounds, and the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) }
     }
+}
+
+thread_local! {
+    static SPARE: Cell<[Vec<f32>; 3]> = const { Cell::new([Vec::new(), Vec::new(), Vec::new()]) };
+}
+
+/// Room for rows, which each thread keeps, because allocating it is as much work as a short row.
+pub(super) fn with_spare(work: impl FnOnce(&mut [Vec<f32>; 3])) {
+    let mut spare = SPARE.take();
+    work(&mut spare);
+    SPARE.set(spare);
 }
 
 /// Elements that are worth a second thread.

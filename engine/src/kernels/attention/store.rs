@@ -1,13 +1,14 @@
 //! Where the keys and values of a layer are. The memory is ours, not an array: kernels run in the order in which their calls depend
 //! on each other, so what has been appended is written once, where it stays.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use half::{bf16, f16};
 use simd::attention::{BLOCK, PAGE, Page, key_at, padded};
 
 use super::super::rows::Float;
-use super::{New, share};
+use super::{Fresh, share};
 
 /// Keys and values of one layer, in the type of the first that were appended.
 #[derive(Default)]
@@ -17,6 +18,21 @@ pub struct Store {
     width: usize,
     /// Positions that are filled.
     len: usize,
+    /// Its part of [`held_bytes`].
+    bytes: usize,
+}
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of all stores of the process, of which MLX does not know.
+pub fn held_bytes() -> usize {
+    HELD.load(Ordering::Relaxed)
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        HELD.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -59,23 +75,21 @@ impl Store {
     }
 
     /// Writes the keys and values of new tokens.
-    pub(super) fn append<T: Stored>(&mut self, new: &New<'_, T>) -> Result<Pages<'_, T>, String> {
+    pub(super) fn append<T: Stored>(&mut self, new: &Fresh<'_, T>) -> Result<Pages<'_, T>, String> {
         let (kv_heads, width, tokens) = (new.plan.kv_heads, new.plan.width, new.rows.count);
         if new.before > self.len {
             return Err(format!("{} of {} tokens that came before are missing", new.before - self.len, new.before));
         }
         let end = new.before + tokens;
-        // What fails below leaves what came before.
-        self.len = new.before;
         let first = self.held_anything().then_some((self.kv_heads, self.width));
         if first.is_some_and(|first| first != (kv_heads, width)) {
             return Err(format!("{kv_heads} heads of {width} cannot be appended to {} of {}", self.kv_heads, self.width));
         }
         (self.kv_heads, self.width) = (kv_heads, width);
-        let Some(pages) = T::pages(self) else { return Err(format!("the cache is not of {}", T::DTYPE)) };
-        while pages.len() * PAGE < end {
-            pages.push(vec![T::narrow(0.0); kv_heads * head_len(width)].into());
-        }
+        self.grow::<T>(end)?;
+        // What fails from here on leaves what came before.
+        self.len = new.before;
+        let Some(pages) = T::pages(self) else { return Err("the cache has no pages".into()) };
         let touched: Vec<_> =
             pages.iter_mut().enumerate().take(end.div_ceil(PAGE)).skip(new.before / PAGE).map(Mutex::new).collect();
         share(tokens * kv_heads * width * 8, touched.len(), &|i| {
@@ -89,13 +103,30 @@ impl Store {
         Ok(Pages { all: &all[..end.div_ceil(PAGE)], width })
     }
 
+    /// Room for so many positions.
+    fn grow<T: Stored>(&mut self, positions: usize) -> Result<(), String> {
+        let elements = self.kv_heads * head_len(self.width);
+        loop {
+            let Some(pages) = T::pages(self) else { return Err(format!("the cache is not of {}", T::DTYPE)) };
+            if pages.len() * PAGE >= positions {
+                return Ok(());
+            }
+            let mut page = Vec::new();
+            page.try_reserve_exact(elements).map_err(|_| format!("no memory for {positions} positions"))?;
+            page.resize(elements, T::narrow(0.0));
+            pages.push(page.into());
+            self.bytes += elements * size_of::<T>();
+            HELD.fetch_add(elements * size_of::<T>(), Ordering::Relaxed);
+        }
+    }
+
     fn held_anything(&self) -> bool {
         !matches!(self.held, Held::Nothing)
     }
 }
 
 /// Writes those of the new tokens that belong to this page.
-fn fill<T: Float>(new: &New<'_, T>, index: usize, page: &mut [T]) {
+fn fill<T: Float>(new: &Fresh<'_, T>, index: usize, page: &mut [T]) {
     let (plan, width, wide) = (new.plan, new.plan.width, padded(new.plan.width));
     let positions = (index * PAGE).max(new.before)..((index + 1) * PAGE).min(new.before + new.rows.count);
     let (mut spare, mut turned) = (Vec::new(), vec![0.0; width]);
