@@ -9,6 +9,7 @@
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/c/private/mlx.h"
 #include "mlx/primitives.h"
+#include "mlx/scheduler.h"
 
 extern "C" {
 // As in src/cpu_kernel.rs.
@@ -65,6 +66,9 @@ struct Task {
   }
 };
 
+// Bytes of results below which a call is not counted among those that may be under way.
+constexpr size_t UNCOUNTED = 1 << 18;
+
 class CpuKernel : public Primitive {
  public:
   CpuKernel(Stream stream, const char* name, rmlx_cpu_kernel_run run, std::shared_ptr<void> context)
@@ -80,12 +84,22 @@ class CpuKernel : public Primitive {
       array same = input;
       task->inputs.emplace_back(same);
     }
+    size_t bytes = 0;
     for (auto& output : outputs) {
+      bytes += output.nbytes();
       output.set_data(allocator::malloc(output.nbytes()));
       encoder.set_output_array(output);
       task->outputs.emplace_back(output);
     }
-    encoder.dispatch([task = std::move(task)]() { (*task)(); });
+    // Where results are small, not by the encoder's dispatch: that counts, and every ten it wakes who builds the graph, on a core that
+    // a kernel may be using. MLX itself dispatches once more for every node, so the graph runs ahead twice as far, but not without
+    // end. Large results bound how far memory lets it run.
+    auto run = [task = std::move(task)]() { (*task)(); };
+    if (bytes < UNCOUNTED) {
+      scheduler::enqueue(stream(), std::move(run));
+    } else {
+      encoder.dispatch(std::move(run));
+    }
   }
 
   void eval_gpu(const std::vector<array>&, std::vector<array>&) override {
