@@ -63,8 +63,10 @@ fn spoilt(state: &mut LayerState, way: usize) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
     #[test]
-    fn a_cache_is_a_list(acts in prop::collection::vec(act(), 1..14)) {
-        let mut state = LayerState::full();
+    fn a_cache_is_a_list(acts in prop::collection::vec(act(), 1..14), paged in any::<bool>()) {
+        let mut state = if paged { LayerState::paged() } else { LayerState::full() };
+        // Our pages have values in whole registers of 16.
+        let elements = if paged { WIDTH + 16 } else { 2 * WIDTH };
         let (mut held, mut next, mut room) = (Vec::new(), 0, 0usize);
         for act in acts {
             match act {
@@ -90,9 +92,28 @@ proptest! {
             }
             prop_assert_eq!((state.len(), state.is_empty()), (held.len(), held.is_empty()));
             // Keys and values in f32; what is truncated keeps its room.
-            prop_assert_eq!(state.nbytes(), 2 * HEADS * WIDTH * 4 * room);
+            prop_assert_eq!(state.nbytes(), HEADS * elements * 4 * room);
         }
     }
+}
+
+/// Keys and values of a type, of which the cache gives back what it was given.
+#[test]
+fn both_kinds_agree() {
+    let numbers: Vec<f32> = (0..2 * 300 * 8).map(|i| ((i * 7919) % 1009) as f32 / 500.0 - 1.0).collect();
+    let all = Array::from_slice(&numbers, &[1, 2, 300, 8]).unwrap();
+    let (mut full, mut paged) = (LayerState::full(), LayerState::paged());
+    for (start, end) in [(0, 250), (250, 251), (251, 300)] {
+        let part = all.slice(2, start, end).unwrap();
+        let queries = part.mul_scalar(3.0).unwrap();
+        let with = |state: &mut LayerState| state.attend(&queries, &part, &part, 0.7).unwrap().to_f32().unwrap();
+        let (a, b) = (with(&mut full), with(&mut paged));
+        assert!(a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5));
+    }
+    assert_eq!((full.dtype(), full.len()), (paged.dtype(), paged.len()));
+    // A handle on what is to be waited for does not hold the cache up.
+    let held: Vec<Array> = paged.arrays().cloned().collect();
+    assert_eq!(held.len(), 1);
 }
 
 /// A head of which the configuration rotates less than one pair is refused at load.

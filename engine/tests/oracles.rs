@@ -199,6 +199,33 @@ fn packed_matrices_are_the_unpacked_ones() {
     }
 }
 
+/// Norms, rotation, attention and activation by our kernels and by MLX's operations: every architecture, a prompt that crosses a page
+/// of the cache. Where all matrices are packed, no bit depends on the pieces that the prompt comes in.
+#[test]
+fn own_kernels_are_mlx_operations() {
+    use rmlx_engine::kernels::Precision;
+    use rmlx_engine::nn::Compute;
+    use rmlx_engine::registry::Placement;
+    let prompt: Vec<u32> = (0..300u32).map(|i| (i * i + 7 * i) % 470).collect();
+    for name in ARCHS {
+        let load = |compute| load_placed(&oracle(name), Placement { dtype: Some(mlx::Dtype::F32), compute });
+        let (own, plain) = (load(Compute::Own(Precision::Exact)), load(Compute::Plain));
+        let whole = logits(&own, &prompt, 300);
+        let off = max_difference(&whole, &logits(&plain, &prompt, 300));
+        assert!(off > 0.0 && off < 2e-4, "{name}: {off}");
+        // MLX multiplies these matrices, in another order for each number of rows.
+        let off = max_difference(&logits(&own, &prompt, 7), &whole);
+        assert!(off < 2e-4, "{name}: {off}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    quantized(4, 64, folder.path());
+    let packed = load_placed(folder.path(), Placement { dtype: Some(mlx::Dtype::F32), compute: Compute::Own(Precision::Exact) });
+    let whole = logits(&packed, &prompt, 300);
+    for chunk in [1, 3, 255, 256] {
+        assert!(logits(&packed, &prompt, chunk) == whole, "chunks of {chunk}");
+    }
+}
+
 /// Overrides per module: one matrix at 8 bits, one left as it is.
 #[test]
 fn modules_may_be_stored_in_their_own_way() {

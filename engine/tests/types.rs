@@ -103,12 +103,18 @@ fn every_intermediate_is_of_the_streams_type() {
                 assert_eq!(resident.dtype, dtype);
                 let walk = walk(&*resident.model);
                 // The walk saw the layers, not only the ends.
-                assert!(walk.results.len() > 20 * layers, "{} results", walk.results.len());
+                let least = if let Compute::Own(_) = compute { 10 } else { 20 };
+                assert!(walk.results.len() > 3 * least * layers, "{} results", walk.results.len());
                 assert_eq!(leaks(&walk, dtype), [] as [&Recorded; 0], "{name}, packed {pack}, {compute:?}");
                 assert_eq!(walk.logits.dtype(), dtype);
                 assert_eq!(walk.states.len(), layers);
                 for state in &walk.states {
                     assert_eq!((state.len(), state.dtype()), (6, Some(dtype)));
+                    if let LayerState::Paged(_) = state {
+                        // The same room, but no arrays; the heads here have whole registers.
+                        assert_eq!(state.nbytes(), 2 * 2 * kv_heads * head_dim * 256);
+                        continue;
+                    }
                     let elements: usize = state.arrays().map(Array::size).sum();
                     // Keys and values, room for 256 positions.
                     assert_eq!(elements, 2 * kv_heads * head_dim * 256);

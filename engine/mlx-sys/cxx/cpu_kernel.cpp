@@ -9,6 +9,7 @@
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/c/private/mlx.h"
 #include "mlx/primitives.h"
+#include "mlx/scheduler.h"
 
 extern "C" {
 // As in src/cpu_kernel.rs.
@@ -53,57 +54,71 @@ struct Task {
   std::shared_ptr<void> context;
   std::vector<Operand> inputs;
   std::vector<Operand> outputs;
-  std::vector<std::pair<void*, size_t>> cleared;
 
+  // The function's side sees to it that nobody reads what nobody wrote.
   void operator()() const {
     std::vector<rmlx_buffer> in, out;
+    in.reserve(inputs.size());
+    out.reserve(outputs.size());
     for (auto& operand : inputs) in.push_back(operand.buffer());
     for (auto& operand : outputs) out.push_back(operand.buffer());
-    // The function sees initialized memory.
-    for (auto [data, bytes] : cleared) std::memset(data, 0, bytes);
     run(context.get(), in.data(), in.size(), out.data(), out.size());
   }
 };
 
+// Bytes of results below which a call is not counted among those that may be under way.
+constexpr size_t UNCOUNTED = 1 << 18;
+
 class CpuKernel : public Primitive {
  public:
-  CpuKernel(Stream stream, std::string name, rmlx_cpu_kernel_run run, std::shared_ptr<void> context)
-      : Primitive(stream), name_(std::move(name)), run_(run), context_(std::move(context)) {}
+  CpuKernel(Stream stream, const char* name, rmlx_cpu_kernel_run run, std::shared_ptr<void> context)
+      : Primitive(stream), name_(name), run_(run), context_(std::move(context)) {}
 
   void eval_cpu(const std::vector<array>& inputs, std::vector<array>& outputs) override {
-    auto task = std::make_shared<Task>(Task{run_, context_, {}, {}, {}});
+    auto task = std::make_shared<Task>(Task{run_, context_, {}, {}});
+    task->inputs.reserve(inputs.size());
+    task->outputs.reserve(outputs.size());
     auto& encoder = cpu::get_command_encoder(stream());
     for (auto& input : inputs) {
       encoder.set_input_array(input);
       array same = input;
       task->inputs.emplace_back(same);
     }
+    size_t bytes = 0;
     for (auto& output : outputs) {
+      bytes += output.nbytes();
       output.set_data(allocator::malloc(output.nbytes()));
       encoder.set_output_array(output);
       task->outputs.emplace_back(output);
-      if (output.size() != 0) task->cleared.emplace_back(output.data<char>(), output.nbytes());
     }
-    encoder.dispatch([task = std::move(task)]() { (*task)(); });
+    // Where results are small, not by the encoder's dispatch: that counts, and every ten it wakes who builds the graph, on a core that
+    // a kernel may be using. MLX itself dispatches once more for every node, so the graph runs ahead twice as far, but not without
+    // end. Large results bound how far memory lets it run.
+    auto run = [task = std::move(task)]() { (*task)(); };
+    if (bytes < UNCOUNTED) {
+      scheduler::enqueue(stream(), std::move(run));
+    } else {
+      encoder.dispatch(std::move(run));
+    }
   }
 
   void eval_gpu(const std::vector<array>&, std::vector<array>&) override {
-    throw std::runtime_error("[" + name_ + "] runs on the CPU only");
+    throw std::runtime_error(std::string("[") + name_ + "] runs on the CPU only");
   }
 
   const char* name() const override {
-    return name_.c_str();
+    return name_;
   }
 
  private:
-  std::string name_;
+  const char* name_; // the context's
   rmlx_cpu_kernel_run run_;
   std::shared_ptr<void> context_;
 };
 
 } // namespace rmlx
 
-// Owns `context` from the first line on, also where it fails. `shapes` lie one after another; `ndims` says how long each is.
+// Owns `context`, which holds `name`, from the first line on, also where it fails. `shapes` lie one after another; `ndims` says how long each is.
 extern "C" int rmlx_cpu_kernel(
     mlx_vector_array* res,
     const char* name,

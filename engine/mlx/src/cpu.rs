@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::{CString, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,9 +23,11 @@ type Work = dyn Fn(&[Input<'_>], &mut [Output<'_>]) -> Result<(), String> + Send
 /// once: the one it belongs to, or, where several were submitted ahead, one before it. So that what was made of a failed output
 /// cannot pass for a result either, its floats are then NaN (integers are 0, which as indices are at least valid).
 #[derive(Clone)]
-pub struct CpuKernel {
+pub struct CpuKernel(Arc<Kernel>);
+
+struct Kernel {
     name: CString,
-    work: Arc<Work>,
+    work: Box<Work>,
 }
 
 /// What failed since somebody was told. MLX passes an exception of a task on, but to one waiting call or to several, by chance.
@@ -81,7 +84,7 @@ impl CpuKernel {
         work: impl Fn(&[Input<'_>], &mut [Output<'_>]) -> Result<(), String> + Send + Sync + 'static,
     ) -> Result<Self> {
         let name = CString::new(name).map_err(|_| Error::new("a kernel's name has a NUL"))?;
-        Ok(Self { name, work: Arc::new(work) })
+        Ok(Self(Arc::new(Kernel { name, work: Box::new(work) })))
     }
 
     /// Adds a call to the graph: outputs of these shapes and types. Fails on a GPU's stream.
@@ -95,12 +98,13 @@ impl CpuKernel {
         let ndims: Vec<usize> = outputs.iter().map(|(shape, _)| shape.len()).collect();
         let dtypes: Vec<c::mlx_dtype> = outputs.iter().map(|(_, dtype)| dtype.raw()).collect();
         let context = Box::into_raw(Box::new(Call { kernel: self.clone(), failure: FAILURE.with(Arc::clone) })).cast();
-        // SAFETY: all handles are valid; name, shapes and types are copied. The context is what `run` and `free` take it for, and
-        // MLX's from here on; it may move to other threads since the function is Send and Sync.
+        // SAFETY: all handles are valid; shapes and types are copied, and the name lives as long as the context that holds its
+        // kernel. The context is what `run` and `free` take it for, and MLX's from here on; it may move to other threads since the
+        // function is Send and Sync.
         check(unsafe {
             c::rmlx_cpu_kernel(
                 &mut out.0,
-                self.name.as_ptr(),
+                self.0.name.as_ptr(),
                 inputs.0,
                 shapes.as_ptr(),
                 ndims.as_ptr(),
@@ -137,8 +141,11 @@ unsafe extern "C" fn run(
     let (inputs, outputs) = unsafe { (slice(inputs, n_inputs), slice(outputs, n_outputs)) };
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let inputs: Vec<Input<'_>> = inputs.iter().map(|b| Input(Buffer::new(b))).collect();
-        let mut outputs: Vec<Output<'_>> = outputs.iter().map(|b| Output(Buffer::new(b))).collect();
-        (call.kernel.work)(&inputs, &mut outputs)
+        let mut outputs: Vec<Output<'_>> = outputs.iter().map(Output::new).collect();
+        (call.kernel.0.work)(&inputs, &mut outputs)?;
+        // What the function did not touch is zeros as well.
+        outputs.iter_mut().for_each(Output::prepare);
+        Ok(())
     }));
     let text = match outcome {
         Ok(Ok(())) => return,
@@ -152,8 +159,8 @@ unsafe extern "C" fn run(
         }
     };
     // What the function had borrowed is gone.
-    outputs.iter().for_each(|b| Output(Buffer::new(b)).spoil());
-    call.failure.set(format!("[{}] {text}", call.kernel.name.to_string_lossy()));
+    outputs.iter().for_each(|b| Output::new(b).spoil());
+    call.failure.set(format!("[{}] {text}", call.kernel.0.name.to_string_lossy()));
 }
 
 unsafe extern "C" fn free(context: *mut c_void) {
@@ -276,36 +283,69 @@ impl<'a> Input<'a> {
 }
 
 /// An array that a kernel writes: row-major, zeros at first.
-pub struct Output<'a>(Buffer<'a>);
+pub struct Output<'a> {
+    buffer: Buffer<'a>,
+    /// Whether all of it has been written. It is not before somebody asks for it, since zeros cost as much as results.
+    written: bool,
+}
 
-impl Output<'_> {
+impl<'a> Output<'a> {
+    fn new(raw: &'a c::rmlx_buffer) -> Self {
+        Self { buffer: Buffer::new(raw), written: false }
+    }
+
     pub fn dtype(&self) -> Dtype {
-        self.0.dtype
+        self.buffer.dtype
     }
 
     pub fn shape(&self) -> &[i32] {
-        self.0.shape
+        self.buffer.shape
     }
 
     pub fn size(&self) -> usize {
-        self.0.size
+        self.buffer.size
     }
 
     pub fn slice<T: Element>(&mut self) -> Result<&mut [T], String> {
-        self.0.is::<T>()?;
-        if self.0.size == 0 {
+        self.buffer.is::<T>()?;
+        self.prepare();
+        if self.buffer.size == 0 {
             return Ok(&mut []);
         }
-        // SAFETY: the C++ side allocated this memory for this output alone and filled it with zeros; it is aligned for every
+        // SAFETY: the C++ side allocated this memory for this output alone, and all of it has been written; it is aligned for every
         // element type, any bits are a T, and `&mut self` keeps it to one slice at a time.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.0.data.cast::<T>(), self.0.size) })
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.buffer.data.cast::<T>(), self.buffer.size) })
+    }
+
+    /// The memory as it came, for a function that writes all of it anyway.
+    ///
+    /// # Safety
+    /// Before the function returns `Ok`, every element has been written.
+    pub unsafe fn unwritten<T: Element>(&mut self) -> Result<&mut [MaybeUninit<T>], String> {
+        self.buffer.is::<T>()?;
+        self.written = true;
+        if self.buffer.size == 0 {
+            return Ok(&mut []);
+        }
+        // SAFETY: as in `slice`, but for the writing, of which this type assumes nothing.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.buffer.data.cast::<MaybeUninit<T>>(), self.buffer.size) })
+    }
+
+    fn prepare(&mut self) {
+        if !self.written {
+            self.fill(0);
+        }
     }
 
     fn spoil(&mut self) {
-        let byte = if self.0.dtype.is_float() || self.0.dtype == Dtype::C64 { 0xff } else { 0 };
-        if self.0.size != 0 {
+        self.fill(if self.buffer.dtype.is_float() || self.buffer.dtype == Dtype::C64 { 0xff } else { 0 });
+    }
+
+    fn fill(&mut self, byte: u8) {
+        self.written = true;
+        if self.buffer.size != 0 {
             // SAFETY: as in `slice`, in bytes; all ones is a NaN of every float type.
-            unsafe { std::ptr::write_bytes(self.0.data.cast::<u8>(), byte, self.0.size * self.0.dtype.size()) };
+            unsafe { std::ptr::write_bytes(self.buffer.data.cast::<u8>(), byte, self.buffer.size * self.buffer.dtype.size()) };
         }
     }
 }

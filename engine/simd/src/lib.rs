@@ -4,7 +4,9 @@
 //! All paths unpack to the same numbers; sums differ in their order and rounding, and repeat bit for bit on one path.
 
 mod affine;
+pub mod attention;
 mod fast;
+mod rows;
 
 pub use fast::{Floats, Packed, Rounded, Tile};
 

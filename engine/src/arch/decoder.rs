@@ -1,13 +1,16 @@
 //! The decoder that most dense models share: x + attention(norm(x)), then x + mlp(norm(x)), a norm at the end; grouped heads,
 //! rotary positions, SwiGLU. The architectures that differ only in details hand those in as a [`Spec`].
 
+use std::sync::Arc;
+
 use mlx::Array;
 
 use super::Model;
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
+use crate::kernels::attention::Plan;
 use crate::kv::LayerState;
-use crate::nn::{Embedding, Fan, Linear, RmsNorm, Rope, SwiGlu, Weights};
+use crate::nn::{Compute, Embedding, Fan, Linear, RmsNorm, Rope, SwiGlu, Weights};
 
 /// Where the dense architectures differ.
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,6 +55,8 @@ struct Attention {
     out: Linear,
     norms: Option<(RmsNorm, RmsNorm)>,
     rope: Rope,
+    /// Where our kernels compute: all between the projections in one.
+    in_one: Option<Arc<Plan>>,
 }
 
 impl Attention {
@@ -60,11 +65,21 @@ impl Attention {
         let projections = [("q_proj", q_width), ("k_proj", kv_width), ("v_proj", kv_width)];
         let norm = |name: &str| RmsNorm::new(&w.at(name), c.head_dim, c.rms_norm_eps);
         let rope = Rope::new(&c.rope, c.head_dim)?;
+        let scale = (c.head_dim as f32).powf(-0.5) * rope.score_factor;
+        let plan = || Plan {
+            heads: c.num_heads,
+            kv_heads: c.num_kv_heads,
+            width: c.head_dim,
+            scale,
+            rotation: Some(rope.rotation()),
+            norm_eps: spec.qk_norm.then_some(c.rms_norm_eps),
+        };
         Ok(Self {
+            in_one: if let Compute::Own(_) = w.storage().compute { Some(Arc::new(plan())) } else { None },
             heads: c.num_heads as i32,
             kv_heads: c.num_kv_heads as i32,
             head_dim: c.head_dim as i32,
-            scale: (c.head_dim as f32).powf(-0.5) * rope.score_factor,
+            scale,
             qkv: Fan::new(w, c.hidden_size, &projections, spec.qkv_bias)?,
             out: Linear::new(&w.at("o_proj"), q_width, c.hidden_size, spec.out_bias)?,
             norms: if spec.qk_norm { Some((norm("q_norm")?, norm("k_norm")?)) } else { None },
@@ -73,6 +88,10 @@ impl Attention {
     }
 
     fn forward(&self, x: &Array, state: &mut LayerState) -> Result<Array> {
+        if let Some(plan) = &self.in_one {
+            let norms = self.norms.as_ref().map(|(q, k)| (q.weight(), k.weight()));
+            return self.out.forward(&state.attend_in_one(plan, &self.qkv.in_one(x)?, norms)?);
+        }
         let n = x.dim(1);
         let mut projected = self.qkv.forward(x)?.into_iter();
         let mut heads = |heads: i32| match projected.next() {
@@ -89,6 +108,25 @@ impl Attention {
         let k = self.rope.forward(&k.transpose(&HEADS_FIRST)?, offset)?;
         let y = state.attend(&q, &k, &v.transpose(&HEADS_FIRST)?, self.scale)?;
         self.out.forward(&y.transpose(&HEADS_FIRST)?.reshape(&[1, n, -1])?)
+    }
+}
+
+/// What goes from layer to layer: a sum of which the last term may be still to be added.
+struct Stream {
+    x: Array,
+    delta: Option<Array>,
+}
+
+impl Stream {
+    /// The sum, and its norm.
+    fn norm(self, norm: &RmsNorm) -> Result<(Array, Array)> {
+        match &self.delta {
+            Some(delta) => norm.after_sum(&self.x, delta),
+            None => {
+                let normed = norm.forward(&self.x)?;
+                Ok((self.x, normed))
+            }
+        }
     }
 }
 
@@ -110,9 +148,12 @@ impl Block {
         })
     }
 
-    fn forward(&self, x: &Array, state: &mut LayerState) -> Result<Array> {
-        let h = x.add(&self.attention.forward(&self.attention_norm.forward(x)?, state)?)?;
-        Ok(h.add(&self.mlp.forward(&self.mlp_norm.forward(&h)?)?)?)
+    /// The sum at the end is left to the next norm: the two are one operation of ours.
+    fn forward(&self, stream: Stream, state: &mut LayerState) -> Result<Stream> {
+        let (x, normed) = stream.norm(&self.attention_norm)?;
+        let (x, normed) = self.mlp_norm.after_sum(&x, &self.attention.forward(&normed, state)?)?;
+        let delta = self.mlp.forward(&normed)?;
+        Ok(Stream { x, delta: Some(delta) })
     }
 }
 
@@ -121,6 +162,7 @@ struct Decoder {
     blocks: Vec<Block>,
     norm: RmsNorm,
     head: Linear,
+    compute: Compute,
 }
 
 impl Decoder {
@@ -134,17 +176,23 @@ impl Decoder {
         } else {
             Linear::new(&w.at("lm_head"), c.hidden_size, c.vocab_size, false)?
         };
-        Ok(Self { blocks: blocks?, norm: RmsNorm::new(&trunk.at("norm"), c.hidden_size, c.rms_norm_eps)?, embedding, head })
+        Ok(Self {
+            blocks: blocks?,
+            norm: RmsNorm::new(&trunk.at("norm"), c.hidden_size, c.rms_norm_eps)?,
+            embedding,
+            head,
+            compute: w.storage().compute,
+        })
     }
 }
 
 impl Model for Decoder {
     fn forward(&self, tokens: &Array, states: &mut [LayerState]) -> Result<Array> {
-        let mut x = self.embedding.forward(tokens)?;
+        let mut stream = Stream { x: self.embedding.forward(tokens)?, delta: None };
         for (block, state) in self.blocks.iter().zip(states) {
-            x = block.forward(&x, state)?;
+            stream = block.forward(stream, state)?;
         }
-        self.norm.forward(&x)
+        Ok(stream.norm(&self.norm)?.1)
     }
 
     fn logits(&self, hidden: &Array) -> Result<Array> {
@@ -152,6 +200,7 @@ impl Model for Decoder {
     }
 
     fn states(&self) -> Vec<LayerState> {
-        self.blocks.iter().map(|_| LayerState::full()).collect()
+        let fresh = || if let Compute::Own(_) = self.compute { LayerState::paged() } else { LayerState::full() };
+        self.blocks.iter().map(|_| fresh()).collect()
     }
 }

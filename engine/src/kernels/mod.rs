@@ -1,7 +1,11 @@
 //! Kernels of our own: Rust functions that MLX's graph calls on the CPU ([`mlx::cpu::CpuKernel`]).
 
+pub mod activation;
 pub mod affine;
+pub mod attention;
+pub mod norm;
 pub mod pool;
+mod rows;
 
 /// How products with packed matrices are computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

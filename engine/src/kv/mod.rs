@@ -1,9 +1,15 @@
 //! What a layer remembers of the tokens it has seen.
 
+mod paged;
+
+use std::sync::Arc;
+
 use mlx::fast::{self, Mask};
 use mlx::{Array, Dtype};
 
 use crate::error::{Error, Result};
+use crate::kernels::attention::Plan;
+pub use paged::PagedCache;
 
 /// Positions by which a cache grows. Attention reads only the filled part; MLX's fast decode kernels want room in steps of 256.
 const STEP: usize = 256;
@@ -11,6 +17,7 @@ const STEP: usize = 256;
 /// The memory of one layer of one sequence.
 pub enum LayerState {
     Full(FullCache),
+    Paged(PagedCache),
 }
 
 impl LayerState {
@@ -19,10 +26,16 @@ impl LayerState {
         Self::Full(FullCache::default())
     }
 
+    /// The same in memory of our own, for our kernels.
+    pub fn paged() -> Self {
+        Self::Paged(PagedCache::default())
+    }
+
     /// Tokens held.
     pub fn len(&self) -> usize {
         match self {
             Self::Full(c) => c.len,
+            Self::Paged(c) => c.len(),
         }
     }
 
@@ -35,6 +48,16 @@ impl LayerState {
     pub fn attend(&mut self, q: &Array, k: &Array, v: &Array, scale: f32) -> Result<Array> {
         match self {
             Self::Full(c) => c.attend(q, k, v, scale),
+            Self::Paged(c) => c.attend(q, k, v, scale),
+        }
+    }
+
+    /// The same of projections [1, n, ..] that lie side by side, normed and rotated on the way as the plan says: [1, n, heads * d].
+    /// Only of [`Self::paged`].
+    pub fn attend_in_one(&mut self, plan: &Arc<Plan>, x: &Array, norms: Option<(&Array, &Array)>) -> Result<Array> {
+        match self {
+            Self::Full(_) => Err(Error::Internal("projections in one are for a paged cache".into())),
+            Self::Paged(c) => c.attend_in_one(plan, x, norms),
         }
     }
 
@@ -42,6 +65,7 @@ impl LayerState {
     pub fn truncate(&mut self, len: usize) -> Result<()> {
         match self {
             Self::Full(c) => c.truncate(len),
+            Self::Paged(c) => c.truncate(len),
         }
     }
 
@@ -49,20 +73,24 @@ impl LayerState {
     pub fn nbytes(&self) -> usize {
         match self {
             Self::Full(c) => c.store.as_ref().map_or(0, |(k, v)| k.nbytes() + v.nbytes()),
+            Self::Paged(c) => c.nbytes(),
         }
     }
 
-    /// The arrays behind it, for evaluation together with a step's result.
+    /// What has to be evaluated so that all that was appended is there.
     pub fn arrays(&self) -> impl Iterator<Item = &Array> {
-        match self {
-            Self::Full(c) => c.store.iter().flat_map(|(k, v)| [k, v]),
-        }
+        let (pair, single) = match self {
+            Self::Full(c) => (c.store.as_ref(), None),
+            Self::Paged(c) => (None, c.order()),
+        };
+        pair.into_iter().flat_map(|(k, v)| [k, v]).chain(single)
     }
 
     /// The type of what is held; `None` while empty.
     pub fn dtype(&self) -> Option<Dtype> {
         match self {
             Self::Full(c) => c.store.as_ref().map(|(k, _)| k.dtype()),
+            Self::Paged(c) => c.dtype(),
         }
     }
 }

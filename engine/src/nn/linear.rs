@@ -89,6 +89,14 @@ impl Fan {
         };
         ends.iter().map(&mut split).collect()
     }
+
+    /// The same outputs side by side, [.., outputs of all]: for what reads its inputs wherever they lie.
+    pub fn in_one(&self, x: &Array) -> Result<Array> {
+        match &self.joined {
+            Some((joined, _)) => joined.forward(x),
+            None => Ok(concatenate(&self.forward(x)?, -1)?),
+        }
+    }
 }
 
 impl Matrix {

@@ -7,11 +7,14 @@ use mlx::{Array, Dtype};
 
 use crate::config::{self, RopeConfig};
 use crate::error::{Error, Result};
+use crate::kernels::attention::Rotation;
 
 /// Rotates pairs (i, i + dims/2) of each head.
 pub struct Rope {
     dims: i32,
     frequencies: Frequencies,
+    /// The angle per position of each pair, which `frequencies` say in MLX's way.
+    angles: Vec<f32>,
     /// Positions are multiplied by this.
     position_scale: f32,
     /// What YaRN multiplies cos and sin by, squared: queries and keys both carry it, so it belongs to the attention's scale.
@@ -28,6 +31,7 @@ impl Rope {
         let mut rope = Self {
             dims: dims as i32,
             frequencies: Frequencies::Base(config.theta as f32),
+            angles: (0..dims / 2).map(|i| plain(config, dims, i) as f32).collect(),
             position_scale: 1.0,
             score_factor: 1.0,
         };
@@ -36,6 +40,7 @@ impl Rope {
             RopeConfig::Linear { factor } => rope.position_scale = (1.0 / factor) as f32,
             RopeConfig::Llama3 { .. } | RopeConfig::Yarn { .. } => {
                 let periods: Vec<f32> = inverse_frequencies(config, dims).iter().map(|f| (1.0 / f) as f32).collect();
+                rope.angles = periods.iter().map(|period| 1.0 / period).collect();
                 rope.frequencies = Frequencies::Periods(Array::from_slice(&periods, &[periods.len()])?);
                 if let RopeConfig::Yarn { attention_factor, .. } = config.scaling {
                     rope.score_factor = (attention_factor * attention_factor) as f32;
@@ -50,11 +55,21 @@ impl Rope {
         debug_assert!(x.dtype() != Dtype::U32);
         Ok(fast::rope(x, self.dims, &self.frequencies, self.position_scale, offset as i32)?)
     }
+
+    /// The same for our own kernels.
+    pub fn rotation(&self) -> Rotation {
+        Rotation { angles: self.angles.clone(), position_scale: self.position_scale }
+    }
+}
+
+/// The angle per position of pair i before any stretching.
+fn plain(config: &config::Rope, dims: usize, i: usize) -> f64 {
+    config.theta.powf(-2.0 * i as f64 / dims as f64)
 }
 
 /// The angle per position of each of the dims/2 pairs.
 fn inverse_frequencies(config: &config::Rope, dims: usize) -> Vec<f64> {
-    let plain = |i: usize| config.theta.powf(-2.0 * i as f64 / dims as f64);
+    let plain = |i: usize| plain(config, dims, i);
     let pairs = 0..dims / 2;
     match config.scaling {
         RopeConfig::Default => pairs.map(plain).collect(),

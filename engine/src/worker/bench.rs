@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::api::{BenchPlan, BenchRow, Sampling};
 use crate::decode::{Resolved, Sequence};
 use crate::error::{Error, Result};
+use crate::kernels::attention::held_bytes;
 use crate::registry::Resident;
 
 /// One row per context: medians over the runs, after one that is thrown away.
@@ -75,7 +76,8 @@ fn once(resident: &Resident, ctx: usize, tokens: usize, chunk: usize) -> Result<
         ttft_ms: prefill * 1e3,
         decode_tok_s: (tokens - 1) as f64 / decode,
         kv_bytes: sequence.kv_bytes() as u64,
-        peak_bytes: mlx::memory::usage().peak as u64,
+        // Caches of our own only grow while a sequence lives.
+        peak_bytes: (mlx::memory::usage().peak + held_bytes()) as u64,
         host_us_per_token: host.as_secs_f64() * 1e6,
         operations_per_token: operations.len(),
     })

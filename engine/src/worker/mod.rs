@@ -363,7 +363,7 @@ fn status(device: mlx::Device, resident: Option<&Resident>) -> Status {
         device: device_name(device).into(),
         dtype: resident.map(|r| r.dtype.name().into()),
         mlx_version: mlx::version(),
-        active_bytes: usage.active as u64,
+        active_bytes: (usage.active + kernels::attention::held_bytes()) as u64,
         peak_bytes: usage.peak as u64,
         cache_bytes: usage.cache as u64,
         resident: resident.map(|r| r.name.clone()).into_iter().collect(),
