@@ -90,10 +90,10 @@ impl Path {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-pub(crate) use x86::sixteen;
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::sixteen;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::sixteen;
 
 mod portable {
     use crate::LANES;
@@ -354,13 +354,7 @@ mod neon {
 
     /// # Safety
     /// `bytes` has the numbers of `out`, which is groups of a multiple of 16 elements, each with its scale and bias.
-    pub(super) unsafe fn unpack<const BITS: usize>(
-        bytes: &[u8],
-        scales: &[f32],
-        biases: &[f32],
-        group: usize,
-        out: &mut [f32],
-    ) {
+    pub(super) unsafe fn unpack<const BITS: usize>(bytes: &[u8], scales: &[f32], biases: &[f32], group: usize, out: &mut [f32]) {
         let mut at = 0;
         for ((values, &scale), &bias) in out.chunks_exact_mut(group).zip(scales).zip(biases) {
             for values in values.chunks_exact_mut(16) {

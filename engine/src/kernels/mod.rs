@@ -1,6 +1,11 @@
 //! Kernels of our own: Rust functions that MLX's graph calls on the CPU ([`mlx::cpu::CpuKernel`]).
+//!
+//! Each way of storing a matrix has a file with what it `supports`, `matmul` and, for embeddings, `take`; `nn::weights` chooses
+//! between them. Their inner loops are in the crate `simd`.
 
 pub mod affine;
+pub mod dense;
+mod floats;
 pub mod pool;
 
 /// How products with packed matrices are computed.

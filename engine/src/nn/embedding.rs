@@ -22,6 +22,7 @@ impl Embedding {
     pub fn forward(&self, ids: &Array) -> Result<Array> {
         Ok(match &self.matrix {
             Matrix::Dense(w) => w.take(ids, 0)?,
+            Matrix::Stored(w) => w.take(ids, 0)?.astype(self.dtype)?,
             Matrix::Packed(packed) => packed.take(ids, self.dtype)?,
         })
     }
