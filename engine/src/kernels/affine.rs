@@ -16,7 +16,7 @@ use mlx::quant::{Affine, Quantized};
 use mlx::{Array, Dtype};
 use simd::{Out, Packed, Path, Rounded, Tile};
 
-use super::floats::{CACHED, Floats, TILE, block, in_f32};
+use super::floats::{CACHED, Floats, TILE, block, in_f32, named};
 use super::{Precision, pool};
 
 /// Whether the functions here take matrices of this format.
@@ -204,18 +204,10 @@ fn multiply_rounded(x: &[f32], matrix: &Matrix<'_>, out: &mut [f32], path: Path,
 const KEPT: usize = 8;
 
 fn look_up(ids: &Input<'_>, matrix: &Matrix<'_>, out: &mut Output<'_>, path: Path) -> Result<(), String> {
-    let ids: Vec<i64> = match ids.dtype() {
-        Dtype::U32 => ids.dense::<u32>()?.iter().map(|&id| i64::from(id)).collect(),
-        Dtype::I32 => ids.dense::<i32>()?.iter().map(|&id| i64::from(id)).collect(),
-        other => return Err(format!("takes ids of u32 or i32, not {other}")),
-    };
-    if let Some(id) = ids.iter().find(|&&id| usize::try_from(id).map_or(true, |id| id >= matrix.rows)) {
-        return Err(format!("there is no row {id} of {}", matrix.rows));
-    }
+    let ids = named(ids, matrix.rows)?;
     in_f32(out, |out| {
         let mut spare = Default::default();
-        for (id, row) in ids.iter().zip(out.chunks_mut(matrix.columns.max(1))) {
-            let id = *id as usize;
+        for (id, row) in ids.into_iter().zip(out.chunks_mut(matrix.columns.max(1))) {
             matrix.unpack(id..id + 1, row, &mut spare, path);
         }
     })

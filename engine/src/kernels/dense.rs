@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
-use mlx::Array;
 use mlx::cpu::{CpuKernel, Input, Output};
+use mlx::{Array, Dtype};
 use simd::{Out, Path};
 
-use super::floats::{CACHED, Floats, TILE, block, in_f32};
+use super::floats::{CACHED, Floats, TILE, block, in_f32, named};
 use super::pool;
 
 /// x [.., inputs] times the transpose of w [outputs, inputs], in x's type; computed in f32, whatever the precision: there is nothing
@@ -28,6 +28,34 @@ pub fn matmul(x: &Array, w: &Array) -> mlx::Result<Array> {
     })?;
     let mut outputs = kernel.call([x, w], &[(&shape, x.dtype())])?;
     Ok(outputs.pop().expect("a kernel has the outputs that it was called for"))
+}
+
+/// The rows of w [rows, columns] that `ids` [..] (u32 or i32) name: [.., columns] in `dtype`.
+///
+/// # Errors
+/// At evaluation: an id that names no row, and as for [`matmul`].
+#[track_caller]
+pub fn take(w: &Array, ids: &Array, dtype: Dtype) -> mlx::Result<Array> {
+    let mut shape = ids.shape().to_vec();
+    shape.push(w.dim(-1));
+    let kernel = CpuKernel::new("dense rows", move |inputs, outputs| {
+        let [ids, w] = inputs else { return Err("takes two inputs".into()) };
+        look_up(ids, w, &mut outputs[0], Path::best())
+    })?;
+    let mut outputs = kernel.call([ids, w], &[(&shape, dtype)])?;
+    Ok(outputs.pop().expect("a kernel has the outputs that it was called for"))
+}
+
+fn look_up(ids: &Input<'_>, w: &Input<'_>, out: &mut Output<'_>, path: Path) -> Result<(), String> {
+    let &[rows, columns] = w.shape() else {
+        return Err(format!("takes a matrix, not {:?}", w.shape()));
+    };
+    let (ids, w, columns) = (named(ids, rows as usize)?, Floats::new(w)?, columns as usize);
+    in_f32(out, |out| {
+        for (id, row) in ids.into_iter().zip(out.chunks_mut(columns.max(1))) {
+            path.widen(w.as_slice(), id * columns, row);
+        }
+    })
 }
 
 fn product(x: &Input<'_>, w: &Input<'_>, out: &mut Output<'_>, path: Path) -> Result<(), String> {

@@ -73,6 +73,17 @@ pub(super) fn in_f32(out: &mut Output<'_>, work: impl FnOnce(&mut [f32])) -> Res
     }
 }
 
+/// The rows that ids (u32 or i32) name, of so many.
+pub(super) fn named(ids: &Input<'_>, rows: usize) -> Result<Vec<usize>, String> {
+    let ids: Vec<i64> = match ids.dtype() {
+        Dtype::U32 => ids.dense::<u32>()?.iter().map(|&id| i64::from(id)).collect(),
+        Dtype::I32 => ids.dense::<i32>()?.iter().map(|&id| i64::from(id)).collect(),
+        other => return Err(format!("takes ids of u32 or i32, not {other}")),
+    };
+    let row = |id: i64| usize::try_from(id).ok().filter(|&id| id < rows).ok_or_else(|| format!("there is no row {id} of {rows}"));
+    ids.into_iter().map(row).collect()
+}
+
 /// Rows of a matrix that are unpacked together, and rows of x that they meet together.
 pub(super) const TILE: usize = 4;
 /// Bytes of x that stay in a core's second-level cache while the matrix passes by.

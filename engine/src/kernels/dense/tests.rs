@@ -1,4 +1,3 @@
-use mlx::Dtype;
 use proptest::prelude::*;
 
 use super::*;
@@ -82,6 +81,23 @@ fn as_mlx_computes_it() {
         let across = matmul(&x.transpose(&[1, 0, 2]).unwrap(), &w).unwrap();
         assert_eq!(across.to_f32().unwrap(), y.transpose(&[1, 0, 2]).unwrap().to_f32().unwrap());
         assert!(matmul(&Array::zeros(&[0, 100], dtype).unwrap(), &w).unwrap().to_f32().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn rows_are_looked_up() {
+    for stored in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        let w = array(20, 7, stored, 8);
+        let all = w.to_f32().unwrap();
+        let ids = Array::from_slice(&[19u32, 0, 7, 7], &[2, 2]).unwrap();
+        let expected: Vec<f32> = [19, 0, 7, 7].iter().flat_map(|id| all[id * 7..][..7].to_vec()).collect();
+        let rows = take(&w, &ids, Dtype::F32).unwrap();
+        assert_eq!((rows.shape(), rows.to_f32().unwrap()), (&[2, 2, 7][..], expected));
+        assert_eq!(take(&w, &ids, Dtype::Bf16).unwrap().dtype(), Dtype::Bf16);
+        for id in [20, -1] {
+            let error = take(&w, &Array::from_slice(&[id], &[1]).unwrap(), Dtype::F32).and_then(|y| y.eval()).unwrap_err();
+            assert!(error.to_string().contains(&format!("there is no row {id} of 20")), "{error}");
+        }
     }
 }
 
