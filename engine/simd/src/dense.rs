@@ -2,7 +2,9 @@
 
 use half::slice::HalfFloatSliceExt;
 
-use crate::{Floats, Kind, Path};
+#[cfg(target_arch = "x86_64")]
+use crate::Kind;
+use crate::{Floats, Path};
 
 impl Path {
     /// As many as `out` has, from `at` on.
@@ -14,12 +16,12 @@ impl Path {
             // Its bits are the upper half of an f32's.
             Floats::Bf16(all) => {
                 let from = &all[at..end];
-                match self.0 {
-                    // SAFETY: a path exists only where the machine has it.
-                    #[cfg(target_arch = "x86_64")]
-                    Kind::Avx2 | Kind::AvxVnni | Kind::Avx512 | Kind::Avx512Vnni => unsafe { shifted_avx2(from, out) },
-                    _ => shifted(from, out),
+                #[cfg(target_arch = "x86_64")]
+                if self.0 != Kind::Portable {
+                    // SAFETY: all others have AVX2, and a path exists only where the machine has it.
+                    return unsafe { shifted_avx2(from, out) };
                 }
+                shifted(from, out);
             }
         }
     }
