@@ -76,7 +76,7 @@ impl Engine {
     /// [`Error::BadRequest`] for a GPU that is not there.
     pub fn start(options: Options) -> Result<Self> {
         let claim = claim::Slot::default();
-        let worker = worker::start(options.device, options.dtype, options.threads, claim.clone())?;
+        let worker = worker::start(&options, claim.clone())?;
         Ok(Self::with(options, Backend::Own { worker, claim }))
     }
 

@@ -200,7 +200,7 @@ fn packed_matrices_are_the_unpacked_ones() {
 }
 
 /// Norms, rotation, attention and activation by our kernels and by MLX's operations: every architecture, a prompt that crosses a page
-/// of the cache. Where all matrices are packed, no bit depends on the pieces that the prompt comes in.
+/// of the cache. No bit depends on the pieces that the prompt comes in.
 #[test]
 fn own_kernels_are_mlx_operations() {
     use rmlx_engine::kernels::Precision;
@@ -213,9 +213,7 @@ fn own_kernels_are_mlx_operations() {
         let whole = logits(&own, &prompt, 300);
         let off = max_difference(&whole, &logits(&plain, &prompt, 300));
         assert!(off > 0.0 && off < 2e-4, "{name}: {off}");
-        // MLX multiplies these matrices, in another order for each number of rows.
-        let off = max_difference(&logits(&own, &prompt, 7), &whole);
-        assert!(off < 2e-4, "{name}: {off}");
+        assert!(logits(&own, &prompt, 7) == whole, "{name}: chunks of 7");
     }
     let folder = tempfile::tempdir().unwrap();
     quantized(4, 64, folder.path());
@@ -223,6 +221,30 @@ fn own_kernels_are_mlx_operations() {
     let whole = logits(&packed, &prompt, 300);
     for chunk in [1, 3, 255, 256] {
         assert!(logits(&packed, &prompt, chunk) == whole, "chunks of {chunk}");
+    }
+}
+
+/// With activations rounded to 8 bits: each layer's error is below a hundredth of what it adds, and there are few layers. A prompt
+/// in pieces gives the same as in one, bit for bit.
+#[test]
+fn rounded_activations_give_nearly_the_same() {
+    use rmlx_engine::kernels::Precision;
+    use rmlx_engine::nn::Compute;
+    use rmlx_engine::registry::Placement;
+    for bits in [4, 8] {
+        let folder = tempfile::tempdir().unwrap();
+        quantized(bits, 32, folder.path());
+        let prompt = &prompt_of(&oracle("qwen3"))[..24];
+        let with = |precision, chunk| {
+            let placement = Placement { dtype: Some(mlx::Dtype::F32), compute: Compute::Own(precision) };
+            logits(&load_placed(folder.path(), placement), prompt, chunk)
+        };
+        let (exact, fast) = (with(Precision::Exact, 24), with(Precision::Fast, 24));
+        let norm = |all: &mut dyn Iterator<Item = f32>| all.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt();
+        let off = norm(&mut exact.iter().zip(&fast).map(|(a, b)| a - b)) / norm(&mut exact.iter().copied());
+        println!("{bits} bits: {off:.5} of the logits");
+        assert!(off > 0.0 && off < 0.02, "{bits} bits: {off}");
+        assert_eq!(with(Precision::Fast, 1), fast, "{bits} bits: one by one");
     }
 }
 

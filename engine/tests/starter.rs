@@ -4,12 +4,12 @@ mod support;
 
 use std::ops::ControlFlow;
 
-use rmlx_engine::api::{FinishReason, Message, Prompt, Request};
+use rmlx_engine::api::{self, FinishReason, Message, Prompt, Request};
 use rmlx_engine::hub::import;
 use support::*;
 
 /// The mean negative log-likelihood of each token but the first.
-fn mean_nll(logits: &rmlx_engine::api::Logits) -> f64 {
+fn mean_nll(logits: &api::Logits) -> f64 {
     let nll = |(row, &next): (&[f32], &u32)| {
         let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = row.iter().map(|&x| f64::from(x - max).exp()).sum();
@@ -37,7 +37,7 @@ fn the_starter_model_gives_the_references_numbers() {
     let engine = engine(None);
 
     // A text: the ids exactly; its likelihood as near as weights in four bits are to the same rounded to bf16.
-    let logits = engine.logits(model, Prompt::Text(text)).unwrap();
+    let logits = engine.logits(model, Prompt::Text(text.clone())).unwrap();
     assert_eq!(logits.tokens, ids(&expected["ids"]));
     let (nll, reference) = (mean_nll(&logits), expected["mean_nll"].as_f64().unwrap());
     println!("mean NLL {nll:.4}, the reference has {reference:.4}");
@@ -60,6 +60,20 @@ fn the_starter_model_gives_the_references_numbers() {
     assert_eq!((info.architecture.as_str(), info.layers, info.vocab, info.has_chat_template), ("llama", 30, 49152, true));
     assert!((134_000_000..135_000_000).contains(&info.parameters), "{}", info.parameters);
     assert!(info.quantization.is_some_and(|q| q.mode == "affine" && q.bits == 4 && q.group_size == 32));
+
+    // As it computes unless told otherwise, with activations rounded to 8 bits: no further from the reference's likelihood.
+    let options = api::Options { device: api::Device::Cpu, ..api::Options::default() };
+    let quick = rmlx_engine::engine::Engine::start(options).unwrap();
+    let fast = mean_nll(&quick.logits(model, Prompt::Text(text)).unwrap());
+    println!("rounded: mean NLL {fast:.4}");
+    assert!(fast != nll, "nothing was rounded");
+    for (than, other) in [("the reference", reference), ("without rounding", nll)] {
+        assert!((fast / other - 1.0).abs() < 0.005, "the mean NLL is {fast}, and {other} {than}");
+    }
+    let answer = Answer::read(quick.generate(model, asked(chat())).unwrap());
+    println!("rounded: {}", answer.text);
+    assert_eq!(answer.finished().reason, FinishReason::Stop);
+    drop(quick);
 
     // Weights stay as they are stored; unpacked, these would be five times as much. Status comes after what was dropped.
     engine.status();

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use crate::{Kind, Path};
+use crate::{Kind, Out, Path};
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -95,6 +95,10 @@ impl<'a> Packed<'a> {
         alike.then_some(Self { bits, columns, rows, log: (group / GROUP).ilog2(), bytes, scales, biases })
     }
 
+    pub fn bits(&self) -> usize {
+        self.bits
+    }
+
     pub fn rows(&self) -> usize {
         self.rows
     }
@@ -134,6 +138,20 @@ impl Rounded {
 /// Memory of one thread's tiles. Can be used again.
 #[derive(Debug, Default)]
 pub struct Tile(Vec<Line>);
+
+/// A result from one of its rows on.
+#[derive(Clone, Copy)]
+struct At<'a>(&'a Out<'a>, usize);
+
+impl At<'_> {
+    /// # Safety
+    /// As for [`Out::set`].
+    #[inline(always)]
+    unsafe fn set(self, row: usize, column: usize, value: f32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.set(self.1 + row, column, value) }
+    }
+}
 
 /// What a row of groups divides into.
 #[derive(Debug, Clone, Copy)]
@@ -199,6 +217,11 @@ trait Isa {
     unsafe fn put_floats(floats: Self::Floats, to: *mut u8);
     /// Lane i has the float `at + (i >> log)` where that is below `end`, else zero.
     unsafe fn scales(all: Floats<'_>, at: usize, end: usize, log: u32) -> Self::Floats;
+    /// Rounds eight groups as [`round`] does, into eight lanes of a step from `to` on, where it can do so quicker.
+    const ROUNDS: bool = false;
+    unsafe fn round_eight(_x: *const f32, _nibbles: bool, _to: *mut u8) {
+        unreachable!("the caller has looked at ROUNDS")
+    }
     unsafe fn nothing<const BITS: usize>() -> Self::Sum;
     /// The sum and the products of four bytes of w with four of x. At most eight times.
     unsafe fn add<const BITS: usize>(sum: Self::Sum, w: Self::Bytes, x: Self::Bytes) -> Self::Sum;
@@ -217,9 +240,22 @@ const fn element(nibbles: bool, place: usize) -> usize {
     if nibbles { place / 8 * 8 + place % 4 * 2 + place / 4 % 2 } else { place }
 }
 
-/// One row of x as steps.
+/// Of a group whose largest element this is, and its inverse.
 #[inline(always)]
-fn round(x: &[f32], nibbles: bool, steps: Steps, out: &mut [Line]) {
+fn scale(largest: f32) -> (f32, f32) {
+    match largest {
+        _ if !largest.is_finite() => (f32::NAN, 0.0),
+        _ if largest < LEAST => (0.0, 0.0),
+        _ => (largest / 127.0, 127.0 / largest),
+    }
+}
+
+/// One row of x as steps.
+///
+/// # Safety
+/// The machine has the instructions.
+#[inline(always)]
+unsafe fn round<I: Isa>(x: &[f32], nibbles: bool, steps: Steps, out: &mut [Line]) {
     // SAFETY: lines are bytes.
     let out = unsafe { std::slice::from_raw_parts_mut(out.as_mut_ptr().cast::<u8>(), out.len() * 64) };
     let (lanes, register) = (steps.lanes, 4 * steps.lanes);
@@ -228,15 +264,16 @@ fn round(x: &[f32], nibbles: bool, steps: Steps, out: &mut [Line]) {
     // Lanes of no group must not count: the last step begins as zeros.
     let used = steps.full * full + steps.quarter * quarter;
     out[used - if steps.quarter == 0 { full } else { quarter }..].fill(0);
-    for (index, group) in x.chunks_exact(GROUP).enumerate() {
+    let quick = if I::ROUNDS { in_full.min(x.len() / GROUP) / 8 * 8 } else { 0 };
+    for index in (0..quick).step_by(8) {
+        let at = index / lanes * full + index % lanes * 4;
+        // SAFETY: eight groups are there, and as many lanes of one step.
+        unsafe { I::round_eight(x[index * GROUP..].as_ptr(), nibbles, out[at..].as_mut_ptr()) };
+    }
+    for (index, group) in x.chunks_exact(GROUP).enumerate().skip(quick) {
         // Of the bits, because these order NaN above infinity, and a maximum of floats ignores NaN.
         let largest = group.iter().fold(0, |all, v| (v.to_bits() & 0x7FFF_FFFF).max(all));
-        let largest = f32::from_bits(largest);
-        let (scale, inverse) = match largest {
-            _ if !largest.is_finite() => (f32::NAN, 0.0),
-            _ if largest < LEAST => (0.0, 0.0),
-            _ => (largest / 127.0, 127.0 / largest),
-        };
+        let (scale, inverse) = scale(f32::from_bits(largest));
         // The nearest whole number, an even one of two: the lowest byte of a sum with a number whose last bit stands for one.
         let mut whole = [0i8; GROUP];
         for (to, v) in whole.iter_mut().zip(group) {
@@ -454,11 +491,34 @@ unsafe fn tile<I: Isa, const BITS: usize, const R: usize, const C: usize>(
     }
 }
 
+/// Where a tile that begins at this row of w and of x belongs.
+///
+/// # Safety
+/// As for [`tile`] and [`Out::set`].
+#[inline(always)]
+unsafe fn put<I: Isa, const BITS: usize, const R: usize, const C: usize>(
+    w: *const u8,
+    x: *const u8,
+    steps: Steps,
+    [row, column]: [usize; 2],
+    out: At<'_>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let values = tile::<I, BITS, R, C>(w, x, steps);
+        for j in 0..C {
+            for (i, values) in values.iter().enumerate() {
+                out.set(column + j, row + i, values[j]);
+            }
+        }
+    }
+}
+
 /// Rows of w that are spread together, whatever tiles they divide into.
 const HIGH: usize = 4;
 
 /// # Safety
-/// As for [`Isa`]; `rows` are of w, `lines` has `count` rows of x for it.
+/// As for [`Isa`] and [`Out::set`]; `rows` are of w, `lines` has `count` rows of x for it.
 #[inline(always)]
 unsafe fn products<I: Isa, const BITS: usize, const R: usize, const C: usize>(
     w: &Packed<'_>,
@@ -466,7 +526,7 @@ unsafe fn products<I: Isa, const BITS: usize, const R: usize, const C: usize>(
     (lines, count): (&[Line], usize),
     spare: &mut Tile,
     steps: Steps,
-    mut set: impl FnMut(usize, usize, f32),
+    out: At<'_>,
 ) {
     let stride = steps.lines();
     let x = lines.as_ptr().cast::<u8>();
@@ -474,7 +534,7 @@ unsafe fn products<I: Isa, const BITS: usize, const R: usize, const C: usize>(
     unsafe {
         if count == 1 {
             for row in rows {
-                set(row, 0, single::<I, BITS>(w, row, x, steps));
+                out.set(0, row, single::<I, BITS>(w, row, x, steps));
             }
             return;
         }
@@ -495,20 +555,11 @@ unsafe fn products<I: Isa, const BITS: usize, const R: usize, const C: usize>(
                 while i < high {
                     let w = unpacked.add(i * stride * 64);
                     let tall = if high - i >= R { R } else { 1 };
-                    macro_rules! put {
-                        ($R:expr, $C:expr) => {
-                            for (a, row) in tile::<I, BITS, { $R }, { $C }>(w, x, steps).iter().enumerate() {
-                                for (b, &value) in row.iter().enumerate() {
-                                    set(first + i + a, column + b, value);
-                                }
-                            }
-                        };
-                    }
                     match (tall == R, wide == C) {
-                        (true, true) => put!(R, C),
-                        (true, false) => put!(R, 1),
-                        (false, true) => put!(1, C),
-                        (false, false) => put!(1, 1),
+                        (true, true) => put::<I, BITS, R, C>(w, x, steps, [first + i, column], out),
+                        (true, false) => put::<I, BITS, R, 1>(w, x, steps, [first + i, column], out),
+                        (false, true) => put::<I, BITS, 1, C>(w, x, steps, [first + i, column], out),
+                        (false, false) => put::<I, BITS, 1, 1>(w, x, steps, [first + i, column], out),
                     }
                     i += tall;
                 }
@@ -529,12 +580,13 @@ macro_rules! entries {
             #[target_feature(enable = $features)]
             pub(super) unsafe fn round_rows(x: &[f32], columns: usize, nibbles: bool, steps: Steps, out: &mut [Line]) {
                 for (x, out) in x.chunks_exact(columns).zip(out.chunks_exact_mut(steps.lines())) {
-                    round(x, nibbles, steps, out);
+                    // SAFETY: the caller's promise.
+                    unsafe { round::<$isa>(x, nibbles, steps, out) };
                 }
             }
 
             /// # Safety
-            /// The machine has the instructions; `rows` are of w, and x is rounded for it on this path.
+            /// The machine has the instructions; `rows` are of w, x is rounded for it on this path, and as for [`Out::set`].
             #[target_feature(enable = $features)]
             pub(super) unsafe fn run<const BITS: usize>(
                 w: &Packed<'_>,
@@ -542,10 +594,10 @@ macro_rules! entries {
                 x: (&[Line], usize),
                 spare: &mut Tile,
                 steps: Steps,
-                set: impl FnMut(usize, usize, f32),
+                out: At<'_>,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { products::<$isa, BITS, $rows, $columns>(w, rows, x, spare, steps, set) }
+                unsafe { products::<$isa, BITS, $rows, $columns>(w, rows, x, spare, steps, out) }
             }
         }
     };
@@ -603,30 +655,38 @@ impl Path {
         dispatch!(self, round_rows, (x, columns, nibbles, steps, &mut out.lines));
     }
 
-    /// The product of each of these rows of w with each of these rows of x, to `set(row of w, row of x, value)`. Each is summed in
-    /// the same order whatever rows are beside it. Sums of whole numbers are the same on all paths; the order of sums in f32 differs.
-    pub fn rounded_dots(
+    /// Whether products with rounded rows are quicker than those in f32.
+    pub fn rounds(self) -> bool {
+        self.0 != Kind::Portable
+    }
+
+    /// The product of each of these rows of w with each row of x, to `out` [.., rows of w] from its row `first` on. Each is summed
+    /// in the same order whatever rows are beside it. Sums of whole numbers are the same on all paths; the order of sums in f32
+    /// differs.
+    ///
+    /// # Safety
+    /// Nobody else uses these elements of `out` now.
+    pub unsafe fn rounded_dots(
         self,
         w: &Packed<'_>,
         rows: Range<usize>,
         x: &Rounded,
-        columns: Range<usize>,
         spare: &mut Tile,
-        mut set: impl FnMut(usize, usize, f32),
+        out: &Out<'_>,
+        first: usize,
     ) {
         let shape = Shape { path: self, columns: w.columns, nibbles: w.bits == 4 };
         assert!(x.shape == Some(shape), "x is rounded for another matrix");
-        assert!(rows.end <= w.rows && columns.end <= x.rows);
+        assert!(rows.end <= w.rows);
         let steps = Steps::of(self, w.columns);
-        let count = columns.len();
-        let lines = &x.lines[columns.start * steps.lines()..columns.end * steps.lines()];
-        let set = |row: usize, at: usize, value: f32| set(row, columns.start + at, value);
+        let (lines, count) = (x.lines.as_slice(), x.rows);
+        let out = At(out, first);
         macro_rules! each {
             ($($bits:literal)*) => {
                 match w.bits {
                     $($bits => {
                         const BITS: usize = $bits;
-                        dispatch!(self, run::<BITS>, (w, rows, (lines, count), spare, steps, set))
+                        dispatch!(self, run::<BITS>, (w, rows, (lines, count), spare, steps, out))
                     })*
                     other => unreachable!("no matrix has {other} bits"),
                 }

@@ -5,6 +5,7 @@
 
 mod affine;
 pub mod attention;
+mod dense;
 mod fast;
 mod rows;
 
@@ -12,6 +13,7 @@ pub use fast::{Floats, Packed, Rounded, Tile};
 
 #[cfg(target_arch = "aarch64")]
 use std::arch::is_aarch64_feature_detected;
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 /// An instruction set that this machine has.
@@ -36,6 +38,37 @@ enum Kind {
     /// And products of bytes.
     #[cfg(target_arch = "aarch64")]
     NeonDot,
+}
+
+/// A result [.., columns] that several threads write, each elements of its own.
+#[derive(Debug)]
+pub struct Out<'a> {
+    start: *mut f32,
+    len: usize,
+    columns: usize,
+    borrowed: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: `set` is only called for elements that no other thread writes or reads.
+unsafe impl Sync for Out<'_> {}
+
+impl<'a> Out<'a> {
+    pub fn new(all: &'a mut [f32], columns: usize) -> Self {
+        Self { start: all.as_mut_ptr(), len: all.len(), columns, borrowed: PhantomData }
+    }
+
+    /// # Safety
+    /// Nobody else uses this element now.
+    ///
+    /// # Panics
+    /// Where there is no such element.
+    #[inline(always)]
+    pub unsafe fn set(&self, row: usize, column: usize, value: f32) {
+        let at = row * self.columns + column;
+        assert!(column < self.columns && at < self.len);
+        // SAFETY: in bounds, and the caller's promise.
+        unsafe { self.start.add(at).write(value) };
+    }
 }
 
 /// Partial sums of a dot product: what the widest path has in one register.

@@ -106,6 +106,7 @@ fn check_attached(options: &Options, client: &Client) -> Result<()> {
     let given = [
         ("--dtype", options.dtype != Dtype::Auto),
         ("--threads", options.threads.is_some()),
+        ("--exact", options.exact),
         ("--max-ctx", options.max_ctx.is_some()),
         ("--device gpu", options.device == Device::Gpu && client.device() != "gpu"),
     ];

@@ -3,40 +3,42 @@
 //! A matrix [outputs, inputs] has groups of 32, 64 or 128 inputs with one scale and one bias each: w = q * scale + bias. Its numbers
 //! q of 2, 3, 4, 5, 6 or 8 bits lie one after another, little-endian, without gaps. Weights are unpacked to f32 a few rows at a time,
 //! with one rounding each for the product and the sum: the same numbers, bit for bit, that unpacking the whole matrix gives.
+//!
+//! With [`Precision::Fast`] x is rounded instead, and the numbers q meet it as they are: see `simd::Path::rounded_dots`.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::sync::{PoisonError, RwLock};
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
 use mlx::cpu::{CpuKernel, Input, Output};
 use mlx::quant::{Affine, Quantized};
-use mlx::{Array, Dtype, Element};
+use mlx::{Array, Dtype};
+use simd::{Out, Packed, Path, Rounded, Tile};
 
+use super::floats::{CACHED, Floats, TILE, block, in_f32, named};
 use super::{Precision, pool};
-use simd::Path;
 
 /// Whether the functions here take matrices of this format.
 pub fn supports(format: Affine) -> bool {
     matches!(format.bits, 2 | 3 | 4 | 5 | 6 | 8) && matches!(format.group_size, 32 | 64 | 128)
 }
 
-/// x [.., inputs] times the transpose of q [outputs, inputs], in x's type; computed in f32. A row of the result depends on that row
-/// of x alone, bit for bit, however many others there are and however many threads.
+/// x [.., inputs] times the transpose of q [outputs, inputs], in x's type; computed in f32, or with x rounded to 8 bits. A row of the
+/// result depends on that row of x alone, bit for bit, however many others there are and however many threads. Where x is NaN or
+/// infinite, so is what it meets, in both precisions.
 ///
 /// # Errors
 /// At evaluation: shapes that do not fit together, types that are not floats.
 #[track_caller]
 pub fn matmul(x: &Array, q: &Quantized, format: Affine, precision: Precision) -> mlx::Result<Array> {
-    let _ = precision;
     let mut shape = x.shape().to_vec();
     if let (Some(last), Some(outputs)) = (shape.last_mut(), q.weight.shape().first()) {
         *last = *outputs;
     }
     let kernel = CpuKernel::new("affine matmul", move |inputs, outputs| {
         let [x, weight, scales, biases] = inputs else { return Err("takes four inputs".into()) };
-        product(x, &Matrix::new(weight, scales, biases, format)?, &mut outputs[0], Path::best())
+        product(x, &Matrix::new(weight, scales, biases, format)?, &mut outputs[0], precision, Path::best())
     })?;
     one(kernel.call([x, &q.weight, &q.scales, &q.biases], &[(&shape, x.dtype())])?)
 }
@@ -59,49 +61,6 @@ pub fn take(q: &Quantized, format: Affine, ids: &Array, dtype: Dtype) -> mlx::Re
 #[track_caller]
 fn one(mut outputs: Vec<Array>) -> mlx::Result<Array> {
     Ok(outputs.pop().expect("a kernel has the outputs that it was called for"))
-}
-
-/// Floats of any type, as they lie.
-enum Floats<'a> {
-    F32(Cow<'a, [f32]>),
-    F16(Cow<'a, [f16]>),
-    Bf16(Cow<'a, [bf16]>),
-}
-
-impl<'a> Floats<'a> {
-    fn new(input: &Input<'a>) -> Result<Self, String> {
-        Ok(match input.dtype() {
-            Dtype::F32 => Self::F32(input.dense()?),
-            Dtype::F16 => Self::F16(input.dense()?),
-            Dtype::Bf16 => Self::Bf16(input.dense()?),
-            other => return Err(format!("takes floats, not {other}")),
-        })
-    }
-
-    /// Some of them, in `to` unless they are f32 as they lie.
-    fn part<'b>(&'b self, range: Range<usize>, to: &'b mut Vec<f32>) -> &'b [f32] {
-        match self {
-            Self::F32(all) => return &all[range],
-            Self::F16(all) => {
-                to.resize(range.len(), 0.0);
-                all[range].convert_to_f32_slice(to);
-            }
-            // Its bits are the upper half of an f32's.
-            Self::Bf16(all) => {
-                to.clear();
-                to.extend(all[range].iter().map(|v| f32::from_bits(u32::from(v.to_bits()) << 16)));
-            }
-        }
-        to
-    }
-
-    fn wide(self) -> Cow<'a, [f32]> {
-        match self {
-            Self::F32(all) => all,
-            Self::F16(all) => all.iter().map(|v| v.to_f32()).collect(),
-            Self::Bf16(all) => all.iter().map(|v| v.to_f32()).collect(),
-        }
-    }
 }
 
 struct Matrix<'a> {
@@ -140,16 +99,16 @@ impl<'a> Matrix<'a> {
         let groups = self.columns / self.group;
         let range = rows.start * groups..rows.end * groups;
         let [scales, biases] = spare;
-        path.unpack(self.bits, bytes, self.scales.part(range.clone(), scales), self.biases.part(range, biases), out);
+        let (scales, biases) = (self.scales.part(range.clone(), scales, path), self.biases.part(range, biases, path));
+        path.unpack(self.bits, bytes, scales, biases, out);
+    }
+
+    /// `None` where it has no elements.
+    fn packed(&self) -> Option<Packed<'_>> {
+        let bytes = bytemuck::cast_slice(&self.packed);
+        Packed::new(self.bits, self.group, self.columns, bytes, self.scales.as_slice(), self.biases.as_slice())
     }
 }
-
-/// Rows of the matrix that are unpacked together, and rows of x that they meet together.
-const TILE: usize = 4;
-/// Bytes of x that stay in a core's second-level cache while the matrix passes by.
-const CACHED: usize = 512 << 10;
-/// Multiplications that are worth a second thread.
-const SHARE: usize = 1 << 16;
 
 /// Unpacked rows, and their scales and biases.
 #[derive(Default)]
@@ -163,29 +122,16 @@ thread_local! {
     static SCRATCH: Cell<Scratch> = const { Cell::new(Scratch { rows: Vec::new(), spare: [Vec::new(), Vec::new()] }) };
 }
 
-/// A result that several threads write, each elements of its own.
-struct Shared(*mut f32, usize);
-
-// SAFETY: `set` is only called for elements that no other thread writes or reads.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    /// # Safety
-    /// Nobody else uses this element now.
-    unsafe fn set(&self, at: usize, value: f32) {
-        assert!(at < self.1);
-        // SAFETY: in bounds, and the caller's promise.
-        unsafe { self.0.add(at).write(value) };
-    }
-}
-
-fn product(x: &Input<'_>, matrix: &Matrix<'_>, out: &mut Output<'_>, path: Path) -> Result<(), String> {
+fn product(x: &Input<'_>, matrix: &Matrix<'_>, out: &mut Output<'_>, precision: Precision, path: Path) -> Result<(), String> {
     if x.shape().last().is_none_or(|&k| k as usize != matrix.columns) {
         return Err(format!("{:?} does not fit a matrix with {} inputs", x.shape(), matrix.columns));
     }
-    let x = Floats::new(x)?.wide();
+    let x = Floats::new(x)?.wide(path);
     let pool = pool::current();
-    in_f32(out, |out| multiply(&x, matrix, out, path, &pool))
+    in_f32(out, |out| match precision {
+        Precision::Fast if path.rounds() => multiply_rounded(&x, matrix, out, path, &pool),
+        Precision::Exact | Precision::Fast => multiply(&x, matrix, out, path, &pool),
+    })
 }
 
 /// out [m, rows] = x [m, columns] * matrix^T
@@ -195,11 +141,9 @@ fn multiply(x: &[f32], matrix: &Matrix<'_>, out: &mut [f32], path: Path, pool: &
         return;
     }
     let m = x.len() / k;
-    // Four blocks a thread, so that one that comes late does not hold up the others.
-    let blocks = if m * n * k < SHARE { 1 } else { pool.threads() * 4 };
-    let block = n.div_ceil(blocks).next_multiple_of(TILE);
+    let block = block(m, n, k, pool.threads());
     let chunk = (CACHED / 4 / k).next_multiple_of(TILE);
-    let shared = Shared(out.as_mut_ptr(), out.len());
+    let shared = Out::new(out, n);
     pool.run(n.div_ceil(block), &|index| {
         let mut scratch = SCRATCH.take();
         let Scratch { rows: unpacked, spare } = &mut scratch;
@@ -211,7 +155,7 @@ fn multiply(x: &[f32], matrix: &Matrix<'_>, out: &mut [f32], path: Path, pool: &
                 matrix.unpack(first..first + count, &mut unpacked[..count * k], spare, path);
                 path.dots(&unpacked[..count * k], x, k, |row, at, value| {
                     // SAFETY: this column of the result belongs to this block of the matrix, and blocks do not overlap.
-                    unsafe { shared.set((part * chunk + at) * n + first + row, value) };
+                    unsafe { shared.set(part * chunk + at, first + row, value) };
                 });
             }
         }
@@ -219,42 +163,54 @@ fn multiply(x: &[f32], matrix: &Matrix<'_>, out: &mut [f32], path: Path, pool: &
     });
 }
 
+thread_local! {
+    /// Rounded rows of the products that this thread begins, kept as above. Products do not nest.
+    static ROUNDED: RefCell<Vec<RwLock<Rounded>>> = const { RefCell::new(Vec::new()) };
+    static SPREAD: Cell<Tile> = Cell::default();
+}
+
+/// [`multiply`] with x rounded to 8 bits.
+fn multiply_rounded(x: &[f32], matrix: &Matrix<'_>, out: &mut [f32], path: Path, pool: &pool::Pool) {
+    let (n, k) = (matrix.rows, matrix.columns);
+    let Some(packed) = matrix.packed().filter(|_| !out.is_empty()) else { return };
+    let m = x.len() / k;
+    // Each thread rounds some rows.
+    let chunk = (CACHED / Rounded::row_bytes(path, k)).min(m.div_ceil(pool.threads())).next_multiple_of(TILE);
+    let block = block(m, n, k, pool.threads());
+    let shared = Out::new(out, n);
+    ROUNDED.with_borrow_mut(|parts| {
+        let count = m.div_ceil(chunk);
+        parts.resize_with(count.max(parts.len()), RwLock::default);
+        pool.run(count, &|part| {
+            let x = &x[part * chunk * k..m.min((part + 1) * chunk) * k];
+            path.round(packed.bits(), k, x, &mut parts[part].write().unwrap_or_else(PoisonError::into_inner));
+        });
+        pool.run(n.div_ceil(block), &|index| {
+            let mut tile = SPREAD.take();
+            let rows = index * block..n.min((index + 1) * block);
+            for (part, x) in parts[..count].iter().enumerate() {
+                let x = x.read().unwrap_or_else(PoisonError::into_inner);
+                // SAFETY: these columns of the result belong to this block of the matrix, and blocks do not overlap.
+                unsafe { path.rounded_dots(&packed, rows.clone(), &x, &mut tile, &shared, part * chunk) };
+            }
+            SPREAD.set(tile);
+        });
+        // Those of a long prompt would stay as large as it.
+        parts.truncate(KEPT);
+    });
+}
+
+/// Parts of a rounded x that are kept for the next product.
+const KEPT: usize = 8;
+
 fn look_up(ids: &Input<'_>, matrix: &Matrix<'_>, out: &mut Output<'_>, path: Path) -> Result<(), String> {
-    let ids: Vec<i64> = match ids.dtype() {
-        Dtype::U32 => ids.dense::<u32>()?.iter().map(|&id| i64::from(id)).collect(),
-        Dtype::I32 => ids.dense::<i32>()?.iter().map(|&id| i64::from(id)).collect(),
-        other => return Err(format!("takes ids of u32 or i32, not {other}")),
-    };
-    if let Some(id) = ids.iter().find(|&&id| usize::try_from(id).map_or(true, |id| id >= matrix.rows)) {
-        return Err(format!("there is no row {id} of {}", matrix.rows));
-    }
+    let ids = named(ids, matrix.rows)?;
     in_f32(out, |out| {
         let mut spare = Default::default();
-        for (id, row) in ids.iter().zip(out.chunks_mut(matrix.columns.max(1))) {
-            let id = *id as usize;
+        for (id, row) in ids.into_iter().zip(out.chunks_mut(matrix.columns.max(1))) {
             matrix.unpack(id..id + 1, row, &mut spare, path);
         }
     })
-}
-
-/// Runs `work` on an f32 form of the output.
-fn in_f32(out: &mut Output<'_>, work: impl FnOnce(&mut [f32])) -> Result<(), String> {
-    fn narrow<T: Element>(out: &mut Output<'_>, work: impl FnOnce(&mut [f32]), to: fn(f32) -> T) -> Result<(), String> {
-        let out = out.slice::<T>()?;
-        let mut wide = vec![0.0; out.len()];
-        work(&mut wide);
-        out.iter_mut().zip(wide).for_each(|(o, w)| *o = to(w));
-        Ok(())
-    }
-    match out.dtype() {
-        Dtype::F32 => {
-            work(out.slice()?);
-            Ok(())
-        }
-        Dtype::F16 => narrow(out, work, f16::from_f32),
-        Dtype::Bf16 => narrow(out, work, bf16::from_f32),
-        other => Err(format!("gives floats, not {other}")),
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,13 @@
 //! Kernels of our own: Rust functions that MLX's graph calls on the CPU ([`mlx::cpu::CpuKernel`]).
+//!
+//! Each way of storing a matrix has a file with what it `supports`, `matmul` and, for embeddings, `take`; `nn::weights` chooses
+//! between them. Their inner loops are in the crate `simd`.
 
 pub mod activation;
 pub mod affine;
 pub mod attention;
+pub mod dense;
+mod floats;
 pub mod norm;
 pub mod pool;
 mod rows;

@@ -5,6 +5,7 @@ use mlx::{Array, Dtype};
 use super::linear::Linear;
 use super::weights::{Matrix, Weights};
 use crate::error::Result;
+use crate::kernels::dense;
 
 pub struct Embedding {
     matrix: Matrix,
@@ -22,6 +23,7 @@ impl Embedding {
     pub fn forward(&self, ids: &Array) -> Result<Array> {
         Ok(match &self.matrix {
             Matrix::Dense(w) => w.take(ids, 0)?,
+            Matrix::Stored(w) => dense::take(w, ids, self.dtype)?,
             Matrix::Packed(packed) => packed.take(ids, self.dtype)?,
         })
     }

@@ -5,6 +5,7 @@ use mlx::{Array, concatenate};
 
 use super::weights::{Matrix, Packed, Weights};
 use crate::error::Result;
+use crate::kernels::dense;
 
 /// Owns the choice of how a matrix product is computed.
 pub struct Linear {
@@ -30,6 +31,7 @@ impl Linear {
         let y = match (&self.matrix, &self.bias) {
             (Matrix::Dense(wt), Some(b)) => return Ok(b.addmm(x, wt)?),
             (Matrix::Dense(wt), None) => x.matmul(wt)?,
+            (Matrix::Stored(w), _) => dense::matmul(x, w)?,
             (Matrix::Packed(packed), _) => packed.product(x)?,
         };
         Ok(match &self.bias {
@@ -113,9 +115,15 @@ impl Matrix {
             return Ok(Some(Self::Packed(Packed { q, ..(*first).clone() })));
         }
         let dense: Option<Vec<&Array>> = all.iter().map(|m| if let Self::Dense(w) = m { Some(w) } else { None }).collect();
-        Ok(match dense {
-            Some(dense) => Some(Self::Dense(concatenate(dense, 0)?)),
-            None => None,
+        if let Some(dense) = dense {
+            return Ok(Some(Self::Dense(concatenate(dense, 0)?)));
+        }
+        let stored: Option<Vec<&Array>> = all.iter().map(|m| if let Self::Stored(w) = m { Some(w) } else { None }).collect();
+        Ok(match stored.as_deref() {
+            Some([first, rest @ ..]) if rest.iter().all(|w| w.dtype() == first.dtype()) => {
+                Some(Self::Stored(concatenate(stored.into_iter().flatten(), 0)?))
+            }
+            _ => None,
         })
     }
 
@@ -124,6 +132,7 @@ impl Matrix {
         let part = |a: &Array| a.slice(0, start, end);
         Ok(match self {
             Self::Dense(w) => Self::Dense(part(w)?),
+            Self::Stored(w) => Self::Stored(part(w)?),
             Self::Packed(packed) => {
                 let q = &packed.q;
                 let q = Quantized { weight: part(&q.weight)?, scales: part(&q.scales)?, biases: part(&q.biases)? };
@@ -132,11 +141,11 @@ impl Matrix {
         })
     }
 
-    /// Dense matrices as [inputs, outputs]; a view, made once instead of at every step.
+    /// MLX's dense matrices as [inputs, outputs]; a view, made once instead of at every step.
     fn transposed(self) -> Result<Self> {
         Ok(match self {
             Self::Dense(w) => Self::Dense(w.t()?),
-            packed => packed,
+            stored => stored,
         })
     }
 }

@@ -37,7 +37,7 @@ pub trait Tensors {
 /// In what form the weights will compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Storage {
-    /// The type of activations, norms and unpacked weights.
+    /// The type of activations, norms and of matrices that MLX computes with and that are not packed.
     pub dtype: Dtype,
     pub compute: Compute,
 }
@@ -74,6 +74,7 @@ pub struct Weights<'a> {
     prefix: String,
 }
 
+const FLOATS: [Dtype; 3] = [Dtype::Bf16, Dtype::F16, Dtype::F32];
 /// The most problems that an error lists.
 const SHOWN: usize = 8;
 
@@ -187,6 +188,7 @@ impl<'a> Weights<'a> {
     pub(super) fn settled_matrix(&self, matrix: Matrix) -> Result<Matrix> {
         Ok(match matrix {
             Matrix::Dense(w) => Matrix::Dense(self.settled(w)?),
+            Matrix::Stored(w) => Matrix::Stored(self.settled(w)?),
             Matrix::Packed(packed) => {
                 let Quantized { weight, scales, biases } = packed.q;
                 let q = Quantized { weight: self.settled(weight)?, scales: self.settled(scales)?, biases: self.settled(biases)? };
@@ -197,7 +199,7 @@ impl<'a> Weights<'a> {
 
     /// A float tensor in the stream's type.
     pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Array> {
-        let stored = self.raw(name, shape, &[Dtype::Bf16, Dtype::F16, Dtype::F32])?;
+        let stored = self.raw(name, shape, &FLOATS)?;
         self.settled(stored.astype(self.context.storage.dtype)?)
     }
 
@@ -221,19 +223,22 @@ impl<'a> Weights<'a> {
 
     /// This module's matrix [rows, columns].
     pub fn matrix(&self, rows: usize, columns: usize) -> Result<Matrix> {
+        let compute = self.context.storage.compute;
         let Some(format) = self.quant() else {
-            return Ok(Matrix::Dense(self.tensor("weight", &[rows, columns])?));
+            return Ok(match compute {
+                Compute::Own(_) => Matrix::Stored(self.settled(self.raw("weight", &[rows, columns], &FLOATS)?)?),
+                Compute::Mlx | Compute::Plain => Matrix::Dense(self.tensor("weight", &[rows, columns])?),
+            });
         };
         let (bits, group) = (format.bits as usize, format.group_size as usize);
         if !columns.is_multiple_of(group) || !(columns * bits).is_multiple_of(32) {
             self.problem(format!("{}: {columns} columns do not divide into groups of {group} at {bits} bits", self.prefix));
         }
         let dtype = self.context.storage.dtype;
-        let floats = [Dtype::Bf16, Dtype::F16, Dtype::F32];
         let weight = self.raw("weight", &[rows, columns * bits / 32], &[Dtype::U32])?;
-        let scales = self.raw("scales", &[rows, columns / group], &floats)?;
-        let biases = self.raw("biases", &[rows, columns / group], &floats)?;
-        if self.context.storage.compute == Compute::Plain {
+        let scales = self.raw("scales", &[rows, columns / group], &FLOATS)?;
+        let biases = self.raw("biases", &[rows, columns / group], &FLOATS)?;
+        if compute == Compute::Plain {
             let wide = |a: &Array| a.astype(Dtype::F32);
             let packed = Quantized { weight, scales: wide(&scales)?, biases: wide(&biases)? };
             let dense = match self.context.progress {
@@ -242,7 +247,6 @@ impl<'a> Weights<'a> {
             };
             return Ok(Matrix::Dense(self.settled(dense)?));
         }
-        let compute = self.context.storage.compute;
         // Our kernels take scales of any type; MLX's want that of what they meet.
         let cast = |a: Array| if compute == Compute::Mlx { a.astype(dtype) } else { Ok(a) };
         let (scales, biases) = (self.settled(cast(scales)?)?, self.settled(cast(biases)?)?);
@@ -253,7 +257,10 @@ impl<'a> Weights<'a> {
 /// A matrix as it computes.
 #[derive(Debug, Clone)]
 pub enum Matrix {
+    /// In the stream's type, for MLX.
     Dense(Array),
+    /// Floats in the type that they are stored in, for our kernels: [outputs, inputs].
+    Stored(Array),
     Packed(Packed),
 }
 

@@ -42,6 +42,7 @@ pub type Loader = Box<dyn Fn(&str, &Snapshot, Placement, Progress<'_>) -> Result
 pub struct Registry {
     device: mlx::Device,
     dtype: api::Dtype,
+    precision: Precision,
     loader: Loader,
     resident: Option<Resident>,
     claim: claim::Slot,
@@ -53,12 +54,17 @@ impl Registry {
     }
 
     pub fn with_loader(device: mlx::Device, dtype: api::Dtype, loader: Loader) -> Self {
-        Self { device, dtype, loader, resident: None, claim: claim::Slot::default() }
+        Self { device, dtype, precision: Precision::default(), loader, resident: None, claim: claim::Slot::default() }
     }
 
     /// Where models on the GPU take their claim from, when others of this process may hold it too.
     pub fn claiming(self, claim: claim::Slot) -> Self {
         Self { claim, ..self }
+    }
+
+    /// How models on the CPU compute.
+    pub fn computing(self, precision: Precision) -> Self {
+        Self { precision, ..self }
     }
 
     pub fn resident(&self) -> Option<&Resident> {
@@ -106,7 +112,8 @@ impl Registry {
             api::Dtype::Auto if self.device == mlx::Device::Cpu => Some(Dtype::F32),
             api::Dtype::Auto => None,
         };
-        Placement { dtype, compute: if self.device == mlx::Device::Cpu { Compute::Own(Precision::Exact) } else { Compute::Mlx } }
+        let compute = if self.device == mlx::Device::Cpu { Compute::Own(self.precision) } else { Compute::Mlx };
+        Placement { dtype, compute }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::claim;
 use crate::decode::Plan;
 use crate::error::{Error, Result};
 use crate::hub::Snapshot;
-use crate::kernels;
+use crate::kernels::{self, Precision};
 use crate::pipe::Writer;
 use crate::registry::{Registry, Resident};
 use crate::text::Tokenizer;
@@ -111,8 +111,9 @@ pub fn gpu_available() -> bool {
 ///
 /// # Errors
 /// [`Error::BadRequest`] for a GPU that is not there, or a number of threads that cannot be set.
-pub fn start(device: api::Device, dtype: api::Dtype, threads: Option<usize>, claim: claim::Slot) -> Result<Handle> {
-    let device = match device {
+pub fn start(options: &api::Options, claim: claim::Slot) -> Result<Handle> {
+    let (dtype, threads) = (options.dtype, options.threads);
+    let device = match options.device {
         api::Device::Cpu => mlx::Device::Cpu,
         api::Device::Auto if !mlx::gpu_available() => mlx::Device::Cpu,
         api::Device::Gpu if !mlx::gpu_available() => {
@@ -124,7 +125,8 @@ pub fn start(device: api::Device, dtype: api::Dtype, threads: Option<usize>, cla
         return Err(Error::BadRequest("MLX's matrix library here takes no number of threads; leave --threads out".into()));
     }
     kernels::pool::set_threads(threads);
-    start_with(device, move || Registry::new(device, dtype).claiming(claim))
+    let precision = if options.exact { Precision::Exact } else { Precision::Fast };
+    start_with(device, move || Registry::new(device, dtype).computing(precision).claiming(claim))
 }
 
 /// [`start`] with a registry of the caller's making, made on the thread.

@@ -56,9 +56,11 @@ pub fn ids(value: &Value) -> Vec<u32> {
     value.as_array().expect("a list of ids").iter().map(|v| v.as_u64().expect("an id") as u32).collect()
 }
 
+/// As the worker loads it with `exact`, which is what references are compared with.
 pub fn load_as(folder: &Path, dtype: api::Dtype) -> rmlx_engine::error::Result<Resident> {
     let snapshot = Snapshot::open(folder)?;
-    Registry::new(mlx::Device::Cpu, dtype).load("test", &snapshot, &mut |_, _| ControlFlow::Continue(()))
+    let registry = Registry::new(mlx::Device::Cpu, dtype);
+    registry.computing(rmlx_engine::kernels::Precision::Exact).load("test", &snapshot, &mut |_, _| ControlFlow::Continue(()))
 }
 
 pub fn load(folder: &Path) -> Resident {
@@ -208,9 +210,9 @@ impl Answer {
     }
 }
 
-/// The engine on the CPU in f32.
+/// The engine on the CPU in f32 throughout.
 pub fn engine(max_ctx: Option<usize>) -> rmlx_engine::engine::Engine {
-    let options = api::Options { device: api::Device::Cpu, max_ctx, ..api::Options::default() };
+    let options = api::Options { device: api::Device::Cpu, exact: true, max_ctx, ..api::Options::default() };
     rmlx_engine::engine::Engine::start(options).expect("an engine")
 }
 

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Floats, Isa};
+use super::{Floats, GROUP, Isa, scale};
 use crate::affine::sixteen;
 
 pub(super) struct Avx2<const VNNI: bool>;
@@ -18,6 +18,63 @@ unsafe fn numbers<const BITS: usize>(from: *const u8) -> __m256i {
         let (a, b) = (_mm_loadu_si128(from.cast()), _mm_loadu_si128(from.add(2 * BITS).cast()));
         let both = _mm256_packus_epi16(sixteen::<BITS>(a), sixteen::<BITS>(b));
         _mm256_permute4x64_epi64::<0xD8>(both)
+    }
+}
+
+/// The four bytes of each product of eight groups.
+#[inline(always)]
+unsafe fn products(groups: [__m256i; 8]) -> [__m256i; 8] {
+    // SAFETY: the machine has the instructions.
+    unsafe {
+        let (mut lower, mut upper) = ([_mm256_setzero_si256(); 4], [_mm256_setzero_si256(); 4]);
+        for i in 0..4 {
+            lower[i] = _mm256_permute2x128_si256::<0x20>(groups[i], groups[i + 4]);
+            upper[i] = _mm256_permute2x128_si256::<0x31>(groups[i], groups[i + 4]);
+        }
+        let ([a, b, c, d], [e, f, g, h]) = (transposed(lower), transposed(upper));
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+/// See [`Isa::round_eight`]; `register` is the bytes of a step's register.
+///
+/// # Safety
+/// As for [`Isa`]; `x` has eight groups.
+#[inline(always)]
+pub(super) unsafe fn round_eight(x: *const f32, nibbles: bool, to: *mut u8, register: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut scales = [0.0; 8];
+        let mut groups = [_mm256_setzero_si256(); 8];
+        for i in 0..8 {
+            let at = x.add(i * GROUP);
+            let v = [_mm256_loadu_ps(at), _mm256_loadu_ps(at.add(8)), _mm256_loadu_ps(at.add(16)), _mm256_loadu_ps(at.add(24))];
+            let bits = |v: __m256| _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7FFF_FFFF));
+            let eight = _mm256_max_epi32(_mm256_max_epi32(bits(v[0]), bits(v[1])), _mm256_max_epi32(bits(v[2]), bits(v[3])));
+            let four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256::<1>(eight));
+            let two = _mm_max_epi32(four, _mm_unpackhi_epi64(four, four));
+            let one = _mm_max_epi32(two, _mm_shuffle_epi32::<1>(two));
+            let (scale, inverse) = scale(f32::from_bits(_mm_cvtsi128_si32(one) as u32));
+            scales[i] = scale;
+            let inverse = _mm256_set1_ps(inverse);
+            // To the nearest, an even one of two.
+            let whole = |v: __m256| _mm256_cvtps_epi32(_mm256_mul_ps(v, inverse));
+            let (a, b) = (_mm256_packs_epi32(whole(v[0]), whole(v[1])), _mm256_packs_epi32(whole(v[2]), whole(v[3])));
+            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+            groups[i] = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order);
+            if nibbles {
+                let halves = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+                groups[i] = _mm256_shuffle_epi8(groups[i], _mm256_broadcastsi128_si256(halves));
+            }
+        }
+        let mut sums = _mm256_setzero_si256();
+        for (i, bytes) in products(groups).into_iter().enumerate() {
+            _mm256_storeu_si256(to.add((2 + i) * register).cast(), bytes);
+            sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes));
+        }
+        let sums = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
+        _mm256_storeu_ps(to.cast(), _mm256_loadu_ps(scales.as_ptr()));
+        _mm256_storeu_ps(to.add(register).cast(), sums);
     }
 }
 
@@ -72,14 +129,11 @@ impl<const VNNI: bool> Isa for Avx2<VNNI> {
                 let [g, h] = nibbles(packed[3]);
                 return [a, b, c, d, e, f, g, h];
             }
-            let (mut lower, mut upper) = ([_mm256_setzero_si256(); 4], [_mm256_setzero_si256(); 4]);
-            for i in 0..4 {
-                let (a, b) = (numbers::<BITS>(from.add(4 * BITS * i)), numbers::<BITS>(from.add(4 * BITS * (i + 4))));
-                lower[i] = _mm256_permute2x128_si256::<0x20>(a, b);
-                upper[i] = _mm256_permute2x128_si256::<0x31>(a, b);
+            let mut groups = [_mm256_setzero_si256(); 8];
+            for (i, group) in groups.iter_mut().enumerate() {
+                *group = numbers::<BITS>(from.add(4 * BITS * i));
             }
-            let ([a, b, c, d], [e, f, g, h]) = (transposed(lower), transposed(upper));
-            [a, b, c, d, e, f, g, h]
+            products(groups)
         }
     }
 
@@ -145,6 +199,13 @@ impl<const VNNI: bool> Isa for Avx2<VNNI> {
             let inside = _mm256_cmpgt_epi32(_mm256_set1_epi32((end - at).min(8) as i32), places);
             _mm256_and_ps(_mm256_permutevar8x32_ps(floats, places), _mm256_castsi256_ps(inside))
         }
+    }
+
+    const ROUNDS: bool = true;
+    #[inline(always)]
+    unsafe fn round_eight(x: *const f32, nibbles: bool, to: *mut u8) {
+        // SAFETY: the trait's promise.
+        unsafe { round_eight(x, nibbles, to, 32) }
     }
 
     #[inline(always)]

@@ -165,6 +165,13 @@ impl Isa for Avx512 {
         }
     }
 
+    const ROUNDS: bool = true;
+    #[inline(always)]
+    unsafe fn round_eight(x: *const f32, nibbles: bool, to: *mut u8) {
+        // SAFETY: the trait's promise.
+        unsafe { super::avx2::round_eight(x, nibbles, to, 64) }
+    }
+
     #[inline(always)]
     unsafe fn nothing<const BITS: usize>() -> Self::Sum {
         // SAFETY: the trait's promise.

@@ -82,15 +82,18 @@ impl Plain {
 
 fn on(path: Path, w: &Packed<'_>, x: &[f32], parts: &[usize]) -> Vec<f32> {
     let (mut rounded, mut tile) = (Rounded::default(), Tile::default());
-    path.round(w.bits, w.columns, x, &mut rounded);
-    let mut out = vec![f32::NAN; rounded.rows() * w.rows()];
+    let (m, n) = (x.len() / w.columns, w.rows());
+    let mut out = vec![f32::NAN; m * n];
+    let grid = Out::new(&mut out, n);
     let mut start = 0usize;
     for part in parts.iter().copied().chain([usize::MAX]) {
-        let end = rounded.rows().min(start.saturating_add(part));
-        path.rounded_dots(w, 0..w.rows(), &rounded, start..end, &mut tile, |row, at, value| out[at * w.rows() + row] = value);
+        let end = m.min(start.saturating_add(part));
+        path.round(w.bits, w.columns, &x[start * w.columns..end * w.columns], &mut rounded);
+        // SAFETY: there is one thread.
+        unsafe { path.rounded_dots(w, 0..n, &rounded, &mut tile, &grid, start) };
         start = end;
     }
-    assert_eq!(start, rounded.rows());
+    assert_eq!(start, m);
     out
 }
 
@@ -200,6 +203,34 @@ fn sums_of_whole_numbers_are_exact() {
     }
 }
 
+/// A matrix of which each row has a single one shows what x was rounded to.
+#[test]
+fn rounding_is_to_the_nearest_on_every_path() {
+    let mut random = Random::new(6);
+    for bits in [4, 8] {
+        for columns in [32, 96, 256, 576, 768] {
+            let mut plain = Plain::random(bits, 32, columns, columns, &mut random);
+            plain.q.fill(0);
+            plain.q.iter_mut().step_by(columns + 1).for_each(|q| *q = 1);
+            plain.scales.fill(1.0);
+            plain.biases.fill(0.0);
+            let mut x = floats(columns, &mut random);
+            // Halves: to the even one.
+            x[..8].copy_from_slice(&[127.0, 0.5, 1.5, -2.5, -126.5, 0.49, 3.0, -0.5]);
+            let rounded: Vec<f32> = x
+                .chunks(GROUP)
+                .flat_map(|x| {
+                    let most = x.iter().fold(0f32, |m, v| m.max(v.abs()));
+                    x.iter().map(move |v| (v * (127.0 / most)).round_ties_even() * (most / 127.0))
+                })
+                .collect();
+            for path in Path::all() {
+                assert_eq!(plain.product(path, 0, &x, &[]), rounded, "{path:?}, {bits} bits, {columns} columns");
+            }
+        }
+    }
+}
+
 #[test]
 fn extremes_of_x() {
     let mut random = Random::new(4);
@@ -282,6 +313,10 @@ fn what_is_no_matrix() {
     let w = Packed::new(4, 32, 64, &bytes, Floats::F32(&floats), Floats::F32(&floats)).unwrap();
     let mut x = Rounded::default();
     Path::best().round(8, 64, &[0.0; 64], &mut x);
-    let wrong = std::panic::catch_unwind(|| Path::best().rounded_dots(&w, 0..2, &x, 0..1, &mut Tile::default(), |_, _, _| {}));
+    let wrong = std::panic::catch_unwind(|| {
+        let mut out = [0.0; 2];
+        // SAFETY: there is one thread.
+        unsafe { Path::best().rounded_dots(&w, 0..2, &x, &mut Tile::default(), &Out::new(&mut out, 2), 0) };
+    });
     assert!(wrong.is_err());
 }

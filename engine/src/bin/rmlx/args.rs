@@ -71,6 +71,9 @@ pub struct Global {
     /// Threads of the CPU device [default: all cores]
     #[arg(long, global = true, value_parser = at_least_one, value_name = "N", help_heading = ENGINE)]
     threads: Option<usize>,
+    /// On the CPU, compute in f32 throughout, instead of with activations rounded to 8 bits for packed weights
+    #[arg(long, global = true, help_heading = ENGINE)]
+    exact: bool,
     /// Most tokens of prompt and answer together [default: what the model allows]
     #[arg(long, global = true, value_parser = at_least_one, value_name = "N", help_heading = ENGINE)]
     max_ctx: Option<usize>,
@@ -145,6 +148,7 @@ impl Global {
             device: self.device.into(),
             dtype: self.dtype.into(),
             threads: self.threads,
+            exact: self.exact,
             max_ctx: self.max_ctx,
             home: None,
             no_attach: false,

@@ -38,7 +38,7 @@ fn on(path: Path, x: &Array, q: &Quantized, format: Affine) -> Array {
     let rows = q.weight.dim(0);
     let kernel = CpuKernel::new("test", move |inputs, outputs| {
         let [x, weight, scales, biases] = inputs else { unreachable!() };
-        product(x, &Matrix::new(weight, scales, biases, format)?, &mut outputs[0], path)
+        product(x, &Matrix::new(weight, scales, biases, format)?, &mut outputs[0], Precision::Exact, path)
     });
     let shape = [x.dim(0), rows];
     one(kernel.unwrap().call([x, &q.weight, &q.scales, &q.biases], &[(&shape, x.dtype())]).unwrap()).unwrap()
@@ -102,13 +102,24 @@ fn many_rows() {
 
 #[test]
 fn a_row_does_not_depend_on_its_neighbours_or_the_threads() {
-    let format = format(4, 64);
+    alone_or_not(format(4, 64), Precision::Exact, multiply);
+}
+
+#[test]
+fn nor_does_a_rounded_one() {
+    for (bits, group) in [(4, 64), (8, 32), (3, 128)] {
+        alone_or_not(format(bits, group), Precision::Fast, multiply_rounded);
+    }
+}
+
+type Multiply = fn(&[f32], &Matrix<'_>, &mut [f32], Path, &pool::Pool);
+
+fn alone_or_not(format: Affine, precision: Precision, multiply: Multiply) {
     let (m, n, k) = (37, 90, 1536);
     let (q, xs) = (packed(n, k, format, Dtype::F32, 5), numbers(m * k, 6));
-    let all = matmul(&Array::from_slice(&xs, &[m, k]).unwrap(), &q, format, Precision::Exact).unwrap().to_vec::<f32>().unwrap();
+    let all = matmul(&Array::from_slice(&xs, &[m, k]).unwrap(), &q, format, precision).unwrap().to_vec::<f32>().unwrap();
     for (i, x) in xs.chunks(k).enumerate() {
-        let alone =
-            matmul(&Array::from_slice(x, &[1, k]).unwrap(), &q, format, Precision::Exact).unwrap().to_vec::<f32>().unwrap();
+        let alone = matmul(&Array::from_slice(x, &[1, k]).unwrap(), &q, format, precision).unwrap().to_vec::<f32>().unwrap();
         assert_eq!(alone, all[i * n..(i + 1) * n], "row {i}");
     }
     let (weight, scales, biases) = (
@@ -116,7 +127,15 @@ fn a_row_does_not_depend_on_its_neighbours_or_the_threads() {
         Floats::F32(q.scales.to_vec().unwrap().into()),
         Floats::F32(q.biases.to_vec().unwrap().into()),
     );
-    let matrix = Matrix { bits: 4, group: 64, rows: n, columns: k, packed: Cow::Owned(weight), scales, biases };
+    let matrix = Matrix {
+        bits: format.bits as usize,
+        group: format.group_size as usize,
+        rows: n,
+        columns: k,
+        packed: Cow::Owned(weight),
+        scales,
+        biases,
+    };
     for threads in [1, 2, 5] {
         let mut out = vec![0.0; m * n];
         multiply(&xs, &matrix, &mut out, Path::best(), &pool::Pool::new(threads));
@@ -153,6 +172,43 @@ fn as_mlx_computes_it() {
         matmul(&Array::zeros(&[0, 128], Dtype::F32).unwrap(), &q, format, Precision::Exact).unwrap().to_vec::<f32>().unwrap(),
         [0f32; 0]
     );
+}
+
+/// Rounding moves an element of x by half a 127th of the largest of its 32, so a sum of w * x by no more than that times the sum of
+/// |w| there. `simd` tests the details; this is the node with its types of x, views, and several parts of many rows.
+#[test]
+fn rounded_products_are_near() {
+    for (bits, group, (m, n, k)) in [(4, 32, (1, 700, 576)), (8, 64, (300, 90, 1536)), (6, 128, (5, 33, 384))] {
+        let format = format(bits, group);
+        let q = packed(n, k, format, Dtype::F16, 21);
+        let w = unpacked(&q, format);
+        let x = Array::from_slice(&numbers(m * k, 22), &[m, k]).unwrap();
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            let x = x.astype(dtype).unwrap();
+            let y = |precision| matmul(&x, &q, format, precision).unwrap();
+            let (exact, fast) = (y(Precision::Exact), y(Precision::Fast));
+            assert_eq!((fast.shape(), fast.dtype()), (exact.shape(), dtype));
+            let (exact, fast, xs) = (exact.to_f32().unwrap(), fast.to_f32().unwrap(), x.to_f32().unwrap());
+            let narrow = if dtype == Dtype::F32 { 0.0 } else { 1.0 / 128.0 };
+            for (at, (exact, fast)) in exact.iter().zip(&fast).enumerate() {
+                let (x, w) = (&xs[at / n * k..][..k], &w[at % n * k..][..k]);
+                let moved: f32 = x
+                    .chunks(32)
+                    .zip(w.chunks(32))
+                    .map(|(x, w)| x.iter().fold(0f32, |m, v| m.max(v.abs())) / 253.0 * w.iter().map(|w| w.abs()).sum::<f32>())
+                    .sum();
+                assert!(
+                    (exact - fast).abs() <= moved + narrow * exact.abs() + 1e-3,
+                    "{bits} bits, {dtype} at {at}: {exact}, {fast}"
+                );
+            }
+            assert!(!Path::best().rounds() || exact != fast, "nothing was rounded");
+            // As one row of a view.
+            let row = x.slice(0, m as i32 - 1, m as i32).unwrap();
+            let last = matmul(&row, &q, format, Precision::Fast).unwrap().to_f32().unwrap();
+            assert_eq!(last, fast[(m - 1) * n..], "{dtype}");
+        }
+    }
 }
 
 #[test]

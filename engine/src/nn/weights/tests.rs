@@ -78,6 +78,37 @@ fn packed_weights_are_never_cast() {
     }
 }
 
+/// Nor are matrices of floats that our kernels compute with; what they give is of the stream's type.
+#[test]
+fn stored_matrices_are_never_cast() {
+    use crate::nn::{Embedding, Fan, Linear};
+    for stored in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        let values: Vec<f32> = (0..12).map(|i| i as f32 / 4.0).collect();
+        let w = Array::from_slice(&values, &[4, 3]).unwrap().astype(stored).unwrap();
+        let memory = Memory::default().with("m.weight", &w);
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            let storage = Storage { dtype, compute: Compute::Own(Precision::Fast) };
+            let Matrix::Stored(kept) = built(&memory, storage, |w| w.at("m").matrix(4, 3)).unwrap() else {
+                panic!("not as it is stored")
+            };
+            assert_eq!((kept.dtype(), kept.to_f32().unwrap()), (stored, values.clone()));
+            let ids = Array::from_slice(&[2u32, 0], &[1, 2]).unwrap();
+            let embedding = built(&memory, storage, |w| Embedding::new(&w.at("m"), 4, 3)).unwrap();
+            let rows = embedding.forward(&ids).unwrap();
+            assert_eq!((rows.dtype(), rows.to_f32().unwrap()), (dtype, vec![1.5, 1.75, 2.0, 0.0, 0.25, 0.5]));
+            let x = Array::from_slice(&[1f32, 0.0, 2.0], &[1, 1, 3]).unwrap().astype(dtype).unwrap();
+            let expected = vec![1.0, 3.25, 5.5, 7.75];
+            let one = built(&memory, storage, |w| Linear::new(&w.at("m"), 3, 4, false)).unwrap().forward(&x).unwrap();
+            assert_eq!((one.dtype(), one.to_f32().unwrap()), (dtype, expected.clone()));
+            let tied = embedding.as_linear().unwrap().forward(&x).unwrap();
+            assert_eq!(tied.to_f32().unwrap(), expected);
+            // In one matrix, and for several rows in its parts.
+            let fan = built(&memory, storage, |w| Fan::new(w, 3, &[("m", 4)], false)).unwrap();
+            assert_eq!(fan.forward(&x).unwrap()[0].to_f32().unwrap(), expected);
+        }
+    }
+}
+
 #[test]
 fn floats_take_the_streams_type() {
     for stored in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
