@@ -200,7 +200,7 @@ pub struct Options {
     pub dtype: Dtype,
     /// Threads of the CPU device; `None`: as many as the machine has cores.
     pub threads: Option<usize>,
-    /// On the CPU: compute in f32 throughout, instead of with activations rounded to 8 bits inside products with packed matrices.
+    /// On the CPU: compute in f32 throughout, instead of with activations rounded to 16 bits inside products with packed matrices.
     pub exact: bool,
     /// Most tokens of one sequence, prompt and answer together; `None`: what the model allows.
     pub max_ctx: Option<usize>,

@@ -1,8 +1,9 @@
-//! Products of packed rows with rows that are rounded to 8 bits: whole numbers within 32 elements, f32 across them.
+//! Products of packed rows with rows that are rounded to 16 bits: whole numbers within 32 elements, f32 across them.
 //!
-//! x is rounded to x.scale * i for each 32 elements, with i in -127..=127, and w is q * w.scale + w.bias. So 32 elements give
-//! x.scale * (w.scale * sum(q * i) + w.bias * sum(i)), with both sums exact. The bias meets the rounded x, not the true one: then the
-//! error is that of rounding times w, and not times q * w.scale, which is larger.
+//! x is rounded to x.scale * i for each 32 elements, with i in -127..=127, and what that leaves is rounded in the same way: x is the
+//! sum of two rows of 8 bits. (One alone moves a small model's likelihoods by a quarter of a nat.) w is q * w.scale + w.bias. So 32
+//! elements of either give x.scale * (w.scale * sum(q * i) + w.bias * sum(i)), with both sums exact. The bias meets the rounded x,
+//! not the true one: then the error is that of rounding times w, and not times q * w.scale, which is larger.
 //!
 //! A row becomes steps. A full step has as many groups of 32 as a register has lanes, so that a lane is a group and eight products
 //! of four bytes each give its sum. What is left at the end of a row are quarter steps: four lanes are a group, two products each.
@@ -109,7 +110,7 @@ impl<'a> Packed<'a> {
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
-/// Rows of x, rounded for one kind of matrix on one path. Can be filled again.
+/// Rows of x, rounded for one kind of matrix on one path, each as two rows of steps. Can be filled again.
 #[derive(Debug, Default)]
 pub struct Rounded {
     lines: Vec<Line>,
@@ -125,9 +126,9 @@ struct Shape {
 }
 
 impl Rounded {
-    /// Bytes of one row.
+    /// Bytes of one row of x.
     pub fn row_bytes(path: Path, columns: usize) -> usize {
-        Steps::of(path, columns).lines() * 64
+        2 * Steps::of(path, columns).lines() * 64
     }
 
     pub fn rows(&self) -> usize {
@@ -144,12 +145,19 @@ pub struct Tile(Vec<Line>);
 struct At<'a>(&'a Out<'a>, usize);
 
 impl At<'_> {
+    /// What a row of steps gives: the first of two sets, the second adds.
+    ///
     /// # Safety
     /// As for [`Out::set`].
     #[inline(always)]
-    unsafe fn set(self, row: usize, column: usize, value: f32) {
+    unsafe fn put(self, row: usize, column: usize, value: f32) {
         // SAFETY: the caller's promise.
-        unsafe { self.0.set(self.1 + row, column, value) }
+        unsafe {
+            match row % 2 {
+                0 => self.0.set(self.1 + row / 2, column, value),
+                _ => self.0.add(self.1 + row / 2, column, value),
+            }
+        }
     }
 }
 
@@ -250,6 +258,22 @@ fn scale(largest: f32) -> (f32, f32) {
     }
 }
 
+/// What rounding leaves of a row.
+#[inline(always)]
+fn remainders(x: &[f32], out: &mut [f32]) {
+    for (group, out) in x.chunks_exact(GROUP).zip(out.chunks_exact_mut(GROUP)) {
+        let largest = group.iter().fold(0, |all, v| (v.to_bits() & 0x7FFF_FFFF).max(all));
+        let (scale, inverse) = scale(f32::from_bits(largest));
+        for (to, v) in out.iter_mut().zip(group) {
+            // The same whole number as in `round`.
+            *to = v - scale * ((v * inverse + WHOLE) - WHOLE);
+        }
+    }
+}
+
+/// Added to a float below 2^22 it leaves no place for a fraction: what remains is the nearest whole number, an even one of two.
+const WHOLE: f32 = 12_582_912.0;
+
 /// One row of x as steps.
 ///
 /// # Safety
@@ -274,10 +298,10 @@ unsafe fn round<I: Isa>(x: &[f32], nibbles: bool, steps: Steps, out: &mut [Line]
         // Of the bits, because these order NaN above infinity, and a maximum of floats ignores NaN.
         let largest = group.iter().fold(0, |all, v| (v.to_bits() & 0x7FFF_FFFF).max(all));
         let (scale, inverse) = scale(f32::from_bits(largest));
-        // The nearest whole number, an even one of two: the lowest byte of a sum with a number whose last bit stands for one.
+        // The lowest byte of the sum is the whole number, because its last bit stands for one.
         let mut whole = [0i8; GROUP];
         for (to, v) in whole.iter_mut().zip(group) {
-            *to = (v * inverse + 12_582_912.0).to_bits() as i8;
+            *to = (v * inverse + WHOLE).to_bits() as i8;
         }
         let mut placed = [0i8; GROUP];
         if nibbles {
@@ -384,15 +408,16 @@ unsafe fn meet<I: Isa, const BITS: usize, const S: usize, const R: usize, const 
     }
 }
 
-/// The product of one packed row with one row of x.
+/// The products of one packed row with both rows of steps of one row of x.
 ///
 /// # Safety
-/// As for [`Isa`]; x has the steps of a row.
+/// As for [`Isa`]; x has twice the steps of a row.
 #[inline(always)]
-unsafe fn single<I: Isa, const BITS: usize>(w: &Packed<'_>, row: usize, x: *const u8, steps: Steps) -> f32 {
+unsafe fn single<I: Isa, const BITS: usize>(w: &Packed<'_>, row: usize, x: *const u8, steps: Steps) -> [f32; 2] {
     // SAFETY: the caller's promise; `readable` is.
     unsafe {
-        let mut total = [[I::zero()]];
+        let rest = x.add(steps.lines() * 64);
+        let mut total = [[I::zero(); 2]];
         each_step!(
             I,
             BITS,
@@ -401,14 +426,14 @@ unsafe fn single<I: Isa, const BITS: usize>(w: &Packed<'_>, row: usize, x: *cons
             steps,
             |scales, from, at| {
                 let q = I::full::<BITS>(from);
-                meet::<I, BITS, 8, 1, 1>(&mut total, [scales], |_, s| q[s], [x.add(at)])
+                meet::<I, BITS, 8, 1, 2>(&mut total, [scales], |_, s| q[s], [x.add(at), rest.add(at)])
             },
             {
                 let q = I::quarter::<BITS>(from);
-                meet::<I, BITS, 2, 1, 1>(&mut total, [scales], |_, s| q[s], [x.add(at)])
+                meet::<I, BITS, 2, 1, 2>(&mut total, [scales], |_, s| q[s], [x.add(at), rest.add(at)])
             }
         );
-        I::across(total[0][0])
+        total[0].map(|total| I::across(total))
     }
 }
 
@@ -508,7 +533,7 @@ unsafe fn put<I: Isa, const BITS: usize, const R: usize, const C: usize>(
         let values = tile::<I, BITS, R, C>(w, x, steps);
         for j in 0..C {
             for (i, values) in values.iter().enumerate() {
-                out.set(column + j, row + i, values[j]);
+                out.put(column + j, row + i, values[j]);
             }
         }
     }
@@ -518,7 +543,7 @@ unsafe fn put<I: Isa, const BITS: usize, const R: usize, const C: usize>(
 const HIGH: usize = 4;
 
 /// # Safety
-/// As for [`Isa`] and [`Out::set`]; `rows` are of w, `lines` has `count` rows of x for it.
+/// As for [`Isa`] and [`Out::set`]; `rows` are of w, `lines` has `count` rows of steps for it, two of each row of x.
 #[inline(always)]
 unsafe fn products<I: Isa, const BITS: usize, const R: usize, const C: usize>(
     w: &Packed<'_>,
@@ -532,9 +557,11 @@ unsafe fn products<I: Isa, const BITS: usize, const R: usize, const C: usize>(
     let x = lines.as_ptr().cast::<u8>();
     // SAFETY: the caller's promise; the tile has room for HIGH rows.
     unsafe {
-        if count == 1 {
+        if count == 2 {
             for row in rows {
-                out.set(0, row, single::<I, BITS>(w, row, x, steps));
+                let [first, rest] = single::<I, BITS>(w, row, x, steps);
+                out.put(0, row, first);
+                out.put(1, row, rest);
             }
             return;
         }
@@ -579,9 +606,15 @@ macro_rules! entries {
             /// The machine has the instructions.
             #[target_feature(enable = $features)]
             pub(super) unsafe fn round_rows(x: &[f32], columns: usize, nibbles: bool, steps: Steps, out: &mut [Line]) {
-                for (x, out) in x.chunks_exact(columns).zip(out.chunks_exact_mut(steps.lines())) {
+                let mut rest = vec![0.0; columns];
+                for (x, out) in x.chunks_exact(columns).zip(out.chunks_exact_mut(2 * steps.lines())) {
+                    let (first, second) = out.split_at_mut(steps.lines());
+                    remainders(x, &mut rest);
                     // SAFETY: the caller's promise.
-                    unsafe { round::<$isa>(x, nibbles, steps, out) };
+                    unsafe {
+                        round::<$isa>(x, nibbles, steps, first);
+                        round::<$isa>(&rest, nibbles, steps, second);
+                    }
                 }
             }
 
@@ -645,11 +678,11 @@ macro_rules! dispatch {
 }
 
 impl Path {
-    /// Rounds rows x [.., columns] for products with matrices of `bits` bits. A group with NaN or an infinity becomes NaN.
+    /// Rounds rows x [.., columns] to 16 bits for products with matrices of `bits` bits. A group with NaN or an infinity becomes NaN.
     pub fn round(self, bits: usize, columns: usize, x: &[f32], out: &mut Rounded) {
         assert!(columns > 0 && columns.is_multiple_of(GROUP) && x.len().is_multiple_of(columns));
         let (steps, nibbles) = (Steps::of(self, columns), bits == 4);
-        let (rows, lines) = (x.len() / columns, x.len() / columns * steps.lines());
+        let (rows, lines) = (x.len() / columns, 2 * x.len() / columns * steps.lines());
         out.lines.resize(lines, Line([0; 64]));
         (out.rows, out.shape) = (rows, Some(Shape { path: self, columns, nibbles }));
         dispatch!(self, round_rows, (x, columns, nibbles, steps, &mut out.lines));
@@ -679,7 +712,7 @@ impl Path {
         assert!(x.shape == Some(shape), "x is rounded for another matrix");
         assert!(rows.end <= w.rows);
         let steps = Steps::of(self, w.columns);
-        let (lines, count) = (x.lines.as_slice(), x.rows);
+        let (lines, count) = (x.lines.as_slice(), 2 * x.rows);
         let out = At(out, first);
         macro_rules! each {
             ($($bits:literal)*) => {

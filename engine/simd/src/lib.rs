@@ -69,6 +69,21 @@ impl<'a> Out<'a> {
         // SAFETY: in bounds, and the caller's promise.
         unsafe { self.start.add(at).write(value) };
     }
+
+    /// To what was set.
+    ///
+    /// # Safety
+    /// As for [`Self::set`].
+    ///
+    /// # Panics
+    /// As [`Self::set`].
+    #[inline(always)]
+    pub(crate) unsafe fn add(&self, row: usize, column: usize, value: f32) {
+        let at = row * self.columns + column;
+        assert!(column < self.columns && at < self.len);
+        // SAFETY: in bounds, and the caller's promise.
+        unsafe { *self.start.add(at) += value };
+    }
 }
 
 /// Partial sums of a dot product: what the widest path has in one register.

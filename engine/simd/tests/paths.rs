@@ -2,7 +2,7 @@
 //! a processor that is emulated, these are the same tests (`scripts/proof-cpu`).
 
 use proptest::prelude::*;
-use simd::{Floats, Packed, Path, Rounded, Tile};
+use simd::{Floats, Out, Packed, Path, Rounded, Tile};
 
 fn config() -> ProptestConfig {
     // Miri takes a thousand times as long, and has no files to keep a failure in.
@@ -75,9 +75,10 @@ proptest! {
             let (mut rounded, mut tile) = (Rounded::default(), Tile::default());
             path.round(bits, k, &x, &mut rounded);
             let mut out = vec![f32::NAN; rows * columns];
-            path.rounded_dots(&w, 0..rows, &rounded, 0..columns, &mut tile, |i, j, value| out[i * columns + j] = value);
+            // SAFETY: there is one thread.
+            unsafe { path.rounded_dots(&w, 0..rows, &rounded, &mut tile, &Out::new(&mut out, rows), 0) };
             for (at, &value) in out.iter().enumerate() {
-                let (i, j) = (at / columns, at % columns);
+                let (j, i) = (at / rows, at % rows);
                 let number = |c| f64::from(bits_at(&bytes, bits, i * k + c) as f32 * scales[(i * k + c) / group] + biases[(i * k + c) / group]);
                 let exact: f64 = (0..k).map(|c| number(c) * f64::from(x[j * k + c])).sum();
                 prop_assert_eq!(f64::from(value), exact, "{:?}, {} bits in {}, {}x{}x{}", path, bits, group, rows, columns, k);

@@ -24,7 +24,7 @@ pub fn supports(format: Affine) -> bool {
     matches!(format.bits, 2 | 3 | 4 | 5 | 6 | 8) && matches!(format.group_size, 32 | 64 | 128)
 }
 
-/// x [.., inputs] times the transpose of q [outputs, inputs], in x's type; computed in f32, or with x rounded to 8 bits. A row of the
+/// x [.., inputs] times the transpose of q [outputs, inputs], in x's type; computed in f32, or with x rounded to 16 bits. A row of the
 /// result depends on that row of x alone, bit for bit, however many others there are and however many threads. Where x is NaN or
 /// infinite, so is what it meets, in both precisions.
 ///
@@ -169,7 +169,7 @@ thread_local! {
     static SPREAD: Cell<Tile> = Cell::default();
 }
 
-/// [`multiply`] with x rounded to 8 bits.
+/// [`multiply`] with x rounded.
 fn multiply_rounded(x: &[f32], matrix: &Matrix<'_>, out: &mut [f32], path: Path, pool: &pool::Pool) {
     let (n, k) = (matrix.rows, matrix.columns);
     let Some(packed) = matrix.packed().filter(|_| !out.is_empty()) else { return };

@@ -17,7 +17,7 @@ mod rows;
 pub enum Precision {
     /// In f32.
     Exact,
-    /// With what they multiply rounded to 8 bits per group of 32 elements, where that is quicker.
+    /// With what they multiply rounded to 16 bits, in groups of 32 elements, where that is quicker.
     #[default]
     Fast,
 }

@@ -71,7 +71,7 @@ pub struct Global {
     /// Threads of the CPU device [default: all cores]
     #[arg(long, global = true, value_parser = at_least_one, value_name = "N", help_heading = ENGINE)]
     threads: Option<usize>,
-    /// On the CPU, compute in f32 throughout, instead of with activations rounded to 8 bits for packed weights
+    /// On the CPU, compute in f32 throughout, instead of with activations rounded to 16 bits for packed weights
     #[arg(long, global = true, help_heading = ENGINE)]
     exact: bool,
     /// Most tokens of prompt and answer together [default: what the model allows]
