@@ -224,8 +224,8 @@ fn own_kernels_are_mlx_operations() {
     }
 }
 
-/// With activations rounded to 8 bits: each layer's error is below a hundredth of what it adds, and there are few layers. A prompt
-/// in pieces gives the same as in one, bit for bit.
+/// With activations rounded to 16 bits: a product is off by 2^-16 of its largest terms at most, which a few layers do not make much
+/// of. A prompt in pieces gives the same as in one, bit for bit.
 #[test]
 fn rounded_activations_give_nearly_the_same() {
     use rmlx_engine::kernels::Precision;
@@ -243,7 +243,7 @@ fn rounded_activations_give_nearly_the_same() {
         let norm = |all: &mut dyn Iterator<Item = f32>| all.map(|v| f64::from(v).powi(2)).sum::<f64>().sqrt();
         let off = norm(&mut exact.iter().zip(&fast).map(|(a, b)| a - b)) / norm(&mut exact.iter().copied());
         println!("{bits} bits: {off:.5} of the logits");
-        assert!(off > 0.0 && off < 0.02, "{bits} bits: {off}");
+        assert!(off > 0.0 && off < 2e-4, "{bits} bits: {off}");
         assert_eq!(with(Precision::Fast, 1), fast, "{bits} bits: one by one");
     }
 }
