@@ -32,12 +32,21 @@ pub fn reset_peak() {
     unsafe { c::mlx_reset_peak_memory() };
 }
 
-/// Gives the cache back to the system.
+/// Gives the cache back to the system. The CPU backend's is the heap, of which glibc keeps what was freed in the middle.
 #[track_caller]
 pub fn clear_cache() -> Result<()> {
     init();
     // SAFETY: no arguments.
-    check(unsafe { c::mlx_clear_cache() })
+    check(unsafe { c::mlx_clear_cache() })?;
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        unsafe extern "C" {
+            fn malloc_trim(pad: usize) -> std::ffi::c_int;
+        }
+        // SAFETY: any number is allowed; the heap's own locks keep other threads off.
+        unsafe { malloc_trim(0) };
+    }
+    Ok(())
 }
 
 /// Above this many bytes an allocation waits for work in flight, then fails.

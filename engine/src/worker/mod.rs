@@ -182,11 +182,13 @@ struct Worker {
     waiting: VecDeque<Command>,
     /// The handle is gone: what waits has nobody to wait for it.
     ending: bool,
+    /// Nothing was done since memory was given back.
+    rested: bool,
 }
 
 impl Worker {
     fn new(commands: Receiver<Command>, device: mlx::Device, registry: Registry, account: Account) -> Self {
-        Self { commands, device, registry, running: Vec::new(), account, waiting: VecDeque::new(), ending: false }
+        Self { commands, device, registry, running: Vec::new(), account, waiting: VecDeque::new(), ending: false, rested: true }
     }
 
     /// Runs until told to shut down or nobody is left to tell.
@@ -194,12 +196,18 @@ impl Worker {
         while !self.ending {
             let next = match self.waiting.pop_front() {
                 Some(command) => Ok(command),
-                None if self.running.is_empty() => self.commands.recv().map_err(|_| TryRecvError::Disconnected),
+                None if self.running.is_empty() => {
+                    self.rest();
+                    self.commands.recv().map_err(|_| TryRecvError::Disconnected)
+                }
                 None => self.commands.try_recv(),
             };
             match next {
                 Err(TryRecvError::Disconnected) => break,
-                Ok(command) => self.handle(command),
+                Ok(command) => {
+                    self.rested &= matches!(command, Command::Status(_));
+                    self.handle(command);
+                }
                 Err(TryRecvError::Empty) => {}
             }
             // After each command, so that many of them do not hold up the answers in flight.
@@ -208,6 +216,16 @@ impl Worker {
             }
         }
         self.end();
+    }
+
+    /// Gives back what work has left in the allocator. A GPU's cache stays: filling it again would slow down the next answer.
+    fn rest(&mut self) {
+        if std::mem::replace(&mut self.rested, true) || self.device != mlx::Device::Cpu {
+            return;
+        }
+        if let Err(e) = mlx::memory::clear_cache() {
+            tracing::warn!("{e}");
+        }
     }
 
     /// Whoever still waits for an answer is told, and the model goes.
@@ -297,7 +315,7 @@ impl Worker {
     /// Loads in place of what is resident. Other sequences go on meanwhile.
     fn load(&mut self, wanted: &Wanted, writer: Option<&Writer>) -> Result<Resident> {
         let cancelled = || writer.is_some_and(Writer::is_cancelled);
-        let Self { commands, device, registry, running, account, waiting, ending } = self;
+        let Self { commands, device, registry, running, account, waiting, ending, rested: _ } = self;
         let push = |event| {
             if let Some(w) = writer {
                 w.push(event);
