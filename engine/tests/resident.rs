@@ -11,7 +11,7 @@ use support::*;
 
 /// What a loaded model may hold beside its weights: the tokenizer (49,152 words and their merges), the KV cache, and what the
 /// allocator keeps for next time.
-const BESIDE: u64 = 56 << 20;
+const BESIDE: u64 = 40 << 20;
 
 /// Resident memory of this process in bytes.
 fn resident() -> u64 {
