@@ -1,6 +1,8 @@
 //! Snapshots on this disk: finding them, reading them, making them from other formats. Nothing here knows MLX, and nothing
 //! here trusts a file: every count, offset and name is checked before anything is sized or opened by it.
 
+pub mod cache;
+pub mod fetch;
 pub mod find;
 pub mod import;
 #[cfg(test)]
