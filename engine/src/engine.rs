@@ -4,6 +4,7 @@
 
 mod conversations;
 mod models;
+mod pulls;
 mod sharing;
 mod tokens;
 mod turns;
@@ -34,6 +35,7 @@ use crate::registry;
 use crate::text::{ChatTemplate, Conversation, End, GenerationDefaults, Tokenizer, stop_ids};
 use crate::worker::{self, Command, Job, Wanted};
 pub use models::Models;
+pub use pulls::{Asked, PullCheck, Setup};
 pub use tokens::TokenBytes;
 
 /// The MLX that this program was compiled against.

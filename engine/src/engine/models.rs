@@ -2,19 +2,34 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+
+use super::pulls::{Pulls, Setup};
 use crate::api::{CatalogueEntry, FileCheck, HubModel, ModelEntry, Pull, PullOptions, PullPlan, TokenState};
 use crate::error::Result;
+use crate::hub::cache::Cache;
+use crate::hub::fetch::Tuning;
+use crate::hub::remote::Remote;
 
 /// A handle that any thread may clone. Its methods may wait for the network or the disk. Downloads go on while a handle is there.
 #[derive(Clone)]
-pub struct Models {}
+pub struct Models {
+    pulls: Arc<Pulls>,
+}
 
 impl Models {
     /// `home` has the settings. Starts nothing.
     pub fn open(home: PathBuf) -> Result<Self> {
-        let _ = home;
-        todo!("transfer")
+        let remote = Arc::new(|| Remote::from_env(None));
+        let check = Arc::new(|_| -> BoxFuture<'static, Result<()>> { Box::pin(async { Ok(()) }) });
+        Ok(Self::with(Setup { home, cache: Cache::from_env(), remote, check, tuning: Tuning::default() }))
+    }
+
+    /// With another hub, another cache or other times.
+    pub fn with(setup: Setup) -> Self {
+        Self { pulls: Arc::new(Pulls::new(setup)) }
     }
 
     /// Every snapshot on this machine, whole or not.
@@ -31,31 +46,29 @@ impl Models {
     /// Begins to fetch, goes on with, or joins the download of `REPO[@REVISION]`. Returns at once; the plan is made in the
     /// background (phase `Listing`), and its problems end the download as `Failed`.
     pub fn pull(&self, model: &str, options: PullOptions) -> Result<Pull> {
-        let _ = (model, options);
-        todo!("transfer")
+        self.pulls.pull(model, options)
     }
 
     /// All downloads: those that run, and those of which parts lie on the disk.
     pub fn pulls(&self) -> Vec<Pull> {
-        todo!("transfer")
+        self.pulls.all()
     }
 
     /// `on_change` gets them all, from a thread of its own, at most every 100 ms while something changes. Until the last handle goes.
     pub fn watch_pulls(&self, on_change: impl Fn(&[Pull]) + Send + Sync + 'static) {
-        let _ = on_change;
-        todo!("transfer")
+        if let Err(e) = self.pulls.watch(on_change) {
+            tracing::warn!("downloads go on unwatched: {e}");
+        }
     }
 
     /// Stops sockets and writes within two seconds; what is here stays, and `pull` goes on from it.
     pub fn pause(&self, model: &str) -> Result<()> {
-        let _ = model;
-        todo!("transfer")
+        self.pulls.pause(model)
     }
 
     /// As `pause`, and removes what is here of it, unless a whole snapshot shares it.
     pub fn cancel(&self, model: &str) -> Result<()> {
-        let _ = model;
-        todo!("transfer")
+        self.pulls.cancel(model)
     }
 
     /// Hashes a snapshot's files. `progress` gets bytes done and in all.

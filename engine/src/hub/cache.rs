@@ -83,7 +83,8 @@ impl Cache {
 
     /// All downloads that are not at their end.
     pub fn unfinished(&self) -> Vec<(Repo, Record)> {
-        let repos = names(&self.root).into_iter().filter_map(|n| self.repo(&n.strip_prefix("models--")?.replacen("--", "/", 1)).ok());
+        let repos =
+            names(&self.root).into_iter().filter_map(|n| self.repo(&n.strip_prefix("models--")?.replacen("--", "/", 1)).ok());
         repos.flat_map(|repo| repo.records().into_iter().map(move |record| (repo.clone(), record))).collect()
     }
 }

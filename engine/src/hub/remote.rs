@@ -140,7 +140,8 @@ impl Remote {
     /// [`Error::BadRequest`]: it is no address.
     pub fn at(endpoint: &str, token: Option<String>) -> Result<Self> {
         let endpoint = endpoint.trim_end_matches('/');
-        let bad = || Error::BadRequest("HF_ENDPOINT: must be an address such as https://huggingface.co, without a password".into());
+        let bad =
+            || Error::BadRequest("HF_ENDPOINT: must be an address such as https://huggingface.co, without a password".into());
         let url = Url::parse(endpoint).map_err(|_| bad())?;
         let plain = url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {
@@ -176,7 +177,10 @@ impl Remote {
     pub async fn small_file(&self, listing: &Listing, name: &str, most: u64) -> Result<Option<Vec<u8>>> {
         let Some(file) = listing.files.iter().find(|f| f.name == name) else { return Ok(None) };
         if file.bytes > most {
-            return Err(self.bad_answer(&format!("{name} of {} has {} bytes, and {most} are the most that is read", listing.repo, file.bytes)));
+            return Err(self.bad_answer(&format!(
+                "{name} of {} has {} bytes, and {most} are the most that is read",
+                listing.repo, file.bytes
+            )));
         }
         let mut answer = self.get(self.file_address(listing, file)?, None, STALL, &listing.repo).await?;
         let body = answer.body(file.bytes, STALL).await?;
@@ -224,7 +228,11 @@ fn client() -> Result<Client> {
         let _ = rustls::crypto::ring::default_provider().install_default();
     });
     let builder = Client::builder().user_agent(concat!("rmlx/", env!("CARGO_PKG_VERSION"))).redirect(redirect::Policy::none());
-    builder.http1_only().connect_timeout(CONNECT).build().map_err(|e| Error::Internal(format!("no HTTP client: {}", trouble::reason(&e))))
+    builder
+        .http1_only()
+        .connect_timeout(CONNECT)
+        .build()
+        .map_err(|e| Error::Internal(format!("no HTTP client: {}", trouble::reason(&e))))
 }
 
 /// `ORG/NAME`, or a lone `NAME`, as the hub allows them.
@@ -319,7 +327,14 @@ fn parse(asked: &str, body: &[u8]) -> Result<Listing, String> {
     let license = info.card.as_ref().and_then(|card| card.get("license"));
     let license = license.and_then(|l| l.as_str().or_else(|| l.get(0)?.as_str())).map(crate::config::printable);
     let gated = !matches!(info.gated, serde_json::Value::Null | serde_json::Value::Bool(false));
-    Ok(Listing { repo, commit: info.sha, gated, license, task: info.pipeline_tag.as_deref().map(crate::config::printable), files })
+    Ok(Listing {
+        repo,
+        commit: info.sha,
+        gated,
+        license,
+        task: info.pipeline_tag.as_deref().map(crate::config::printable),
+        files,
+    })
 }
 
 fn remote_file(sibling: Sibling) -> Result<RemoteFile, String> {

@@ -48,7 +48,10 @@ fn is_text(name: &str, has_tokenizer: bool) -> bool {
     }
     let terms = ["LICENSE", "LICENCE", "NOTICE", "USE_POLICY"].iter().any(|t| name.to_uppercase().starts_with(t));
     let vocabulary = name.ends_with(".model") || name.ends_with(".tiktoken") || VOCABULARY.contains(&name);
-    vocabulary || name == "README.md" || (terms && [".txt", ".md"].iter().any(|e| name.ends_with(e))) || (terms && !name.contains('.'))
+    vocabulary
+        || name == "README.md"
+        || (terms && [".txt", ".md"].iter().any(|e| name.ends_with(e)))
+        || (terms && !name.contains('.'))
 }
 
 /// `model-00001-of-00003.safetensors`
@@ -66,8 +69,7 @@ mod tests {
     fn of(names: &[&str]) -> Vec<String> {
         let file = |name: &&str| RemoteFile { name: (*name).into(), bytes: 10, hash: Hash::Git("0".repeat(40)) };
         let files = names.iter().map(file).collect();
-        let listing =
-            Listing { repo: "a/b".into(), commit: "0".repeat(40), gated: false, license: None, task: None, files };
+        let listing = Listing { repo: "a/b".into(), commit: "0".repeat(40), gated: false, license: None, task: None, files };
         needed(&listing).into_iter().map(|f| f.name.clone()).collect()
     }
 
@@ -76,10 +78,19 @@ mod tests {
         let texts = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
         // Only these, in that order; then what is not.
         for (needed, not) in [
-            (&["model.safetensors"][..], &["pytorch_model.bin", "model.gguf", "tf_model.h5", "onnx/model.onnx", "flax_model.msgpack"][..]),
+            (
+                &["model.safetensors"][..],
+                &["pytorch_model.bin", "model.gguf", "tf_model.h5", "onnx/model.onnx", "flax_model.msgpack"][..],
+            ),
             (
                 &[INDEX, "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"],
-                &["model.safetensors", "consolidated.safetensors", "original/consolidated.00.pth", "original/params.json", "params.json"],
+                &[
+                    "model.safetensors",
+                    "consolidated.safetensors",
+                    "original/consolidated.00.pth",
+                    "original/params.json",
+                    "params.json",
+                ],
             ),
             // A quantized repository has an index of a single file.
             (&[INDEX, "model.safetensors"], &["pytorch_model.bin.index.json", "model.fp16.safetensors"]),
@@ -88,7 +99,10 @@ mod tests {
                 &["vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json", "spiece.model", "qwen.tiktoken"],
                 &[".gitattributes", "notes.txt", "requirements.txt", "modeling_x.py", "trainer_state.json", "tekken.json"],
             ),
-            (&["chat_template.json", "additional_chat_templates/tool_use.jinja"], &["examples/a.jinja", "checkpoint-1/config.json"]),
+            (
+                &["chat_template.json", "additional_chat_templates/tool_use.jinja"],
+                &["examples/a.jinja", "checkpoint-1/config.json"],
+            ),
             (&["preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"], &["image.png"]),
             (&["LICENSE", "LICENSE.txt", "README.md", "USE_POLICY.md", "Notice"], &["license.py", "README_zh.md"]),
         ] {

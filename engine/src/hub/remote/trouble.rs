@@ -65,7 +65,8 @@ impl Remote {
         let hub = |cause, message| Error::Hub { cause, message };
         let host = url.host_str().unwrap_or("the hub");
         if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
-            let error = hub(HubCause::Busy, format!("{host} has too much to do, or says that we ask too often ({})", status.as_u16()));
+            let error =
+                hub(HubCause::Busy, format!("{host} has too much to do, or says that we ask too often ({})", status.as_u16()));
             return Trouble { error, retry: retry_after(headers).map_or(Retry::Later, Retry::After) };
         }
         if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT {
@@ -73,7 +74,10 @@ impl Remote {
         }
         if !self.is_hub(url) {
             // An address that was given for a while, and is no longer right: the hub will give another.
-            return Trouble::later(hub(HubCause::BadAnswer, format!("{host} refuses a file of {repo}: status {}", status.as_u16())));
+            return Trouble::later(hub(
+                HubCause::BadAnswer,
+                format!("{host} refuses a file of {repo}: status {}", status.as_u16()),
+            ));
         }
         let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let (code, said) = (text("x-error-code"), text("x-error-message"));
@@ -83,11 +87,15 @@ impl Remote {
             (401, _) if said == "Invalid credentials in Authorization header" => wrong_token(&tokens),
             (401 | 403, "GatedRepo") if self.token.is_none() => hub(
                 HubCause::Gated,
-                format!("{repo} is gated: its publisher wants terms to be accepted\nhint: accept them at {page}, then give rMLX an access token from {tokens}"),
+                format!(
+                    "{repo} is gated: its publisher wants terms to be accepted\nhint: accept them at {page}, then give rMLX an access token from {tokens}"
+                ),
             ),
             (401 | 403, "GatedRepo") => hub(
                 HubCause::Gated,
-                format!("{repo} is gated, and the access token's account may not read it yet\nhint: accept the terms at {page} with that account"),
+                format!(
+                    "{repo} is gated, and the access token's account may not read it yet\nhint: accept the terms at {page} with that account"
+                ),
             ),
             (401, _) if self.token.is_some() => wrong_token(&tokens),
             (403, _) if self.token.is_some() => hub(
@@ -97,7 +105,9 @@ impl Remote {
             (404, "RevisionNotFound") => {
                 hub(HubCause::NotFound, format!("{repo} has no such revision\nhint: branches and tags are listed at {page}/refs"))
             }
-            (404, "EntryNotFound") => hub(HubCause::NotFound, format!("{repo} no longer has a file that was listed\nhint: try again")),
+            (404, "EntryNotFound") => {
+                hub(HubCause::NotFound, format!("{repo} no longer has a file that was listed\nhint: try again"))
+            }
             (404, _) | (401 | 403, _) => {
                 let private = if self.token.is_none() { ", or it is private and needs an access token" } else { "" };
                 hub(HubCause::NotFound, format!("there is no repository {repo} on the hub{private}\nhint: look at {page}"))
