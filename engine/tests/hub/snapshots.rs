@@ -7,7 +7,7 @@ use std::thread;
 use rmlx_engine::api::{PullOptions, PullPhase};
 use rmlx_engine::hub::{Library, Snapshot};
 
-use crate::bench::{Bench, REPO, SHARDS, done, find, repository, tuning, until};
+use crate::bench::{Bench, REPO, SHARDS, done, find, repository, tuning};
 use crate::hub::What;
 
 fn library(bench: &Bench) -> Library {
