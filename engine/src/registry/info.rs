@@ -36,6 +36,22 @@ pub fn info(model: &str) -> Result<ModelInfo> {
     })
 }
 
+/// Whether this version has an architecture for a class of `config.json`.
+///
+/// # Errors
+/// [`crate::error::Error::Unsupported`] names those that it has.
+pub fn knows(class: &str) -> Result<()> {
+    arch::named(class).map(|_| ())
+}
+
+/// Whether this version would build a model of this configuration.
+///
+/// # Errors
+/// [`crate::error::Error::Unsupported`] says what it lacks.
+pub fn runs(config: &ModelConfig) -> Result<()> {
+    arch::find(config).map(|_| ())
+}
+
 /// Weights before packing: a packed matrix stands for as many as its groups have scales times their size.
 fn parameters(config: &ModelConfig, weights: &Weights) -> u64 {
     let count = |shape: &[usize]| shape.iter().map(|d| *d as u64).product::<u64>();
@@ -83,6 +99,7 @@ pub fn list() -> Result<Vec<ModelEntry>> {
         source: match e.place {
             Place::Models => ModelSource::Own,
             Place::HuggingFace => ModelSource::HuggingFace,
+            Place::Folder => ModelSource::Folder,
         },
         problem: e.problem,
     };
