@@ -5,9 +5,6 @@ use std::io::{ErrorKind, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use sha1::Sha1;
-use sha2::{Digest, Sha256};
-
 use super::remote::Hash;
 use super::snapshot::Snapshot;
 use crate::api::{FileCheck, FileState};
@@ -64,25 +61,12 @@ pub fn check(folder: &Path, progress: Progress<'_>) -> Result<Vec<FileCheck>> {
 /// # Errors
 /// [`Error::Cancelled`], [`Error::Io`].
 pub fn matches(path: &Path, bytes: u64, hash: &Hash, on_step: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<bool> {
-    let file = File::open(path).map_err(|e| Error::io(path, e))?;
-    let found = match hash {
-        Hash::Sha256(_) => digest(Sha256::new(), path, file, on_step)?,
-        Hash::Git(_) => digest(Sha1::new_with_prefix(format!("blob {bytes}\0")), path, file, on_step)?,
-    };
-    let (Hash::Sha256(wanted) | Hash::Git(wanted)) = hash;
-    Ok(found.eq_ignore_ascii_case(wanted))
-}
-
-fn digest(
-    mut hasher: impl Digest,
-    path: &Path,
-    mut file: File,
-    on_step: &mut dyn FnMut(u64) -> ControlFlow<()>,
-) -> Result<String> {
+    let mut file = File::open(path).map_err(|e| Error::io(path, e))?;
+    let mut hasher = hash.hasher(bytes);
     let mut buffer = vec![0; STEP];
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => break,
+            Ok(0) => return Ok(hasher.hex() == hash.hex()),
             Ok(n) => {
                 hasher.update(&buffer[..n]);
                 if on_step(n as u64).is_break() {
@@ -93,7 +77,6 @@ fn digest(
             Err(e) => return Err(Error::io(path, e)),
         }
     }
-    Ok(hasher.finalize().iter().map(|b| format!("{b:02x}")).collect())
 }
 
 struct Blob {
@@ -118,18 +101,8 @@ fn blob(folder: &Path, root: &Path, name: &str) -> Result<Option<Blob>> {
         return Err(Error::bad_file(link, "not a file"));
     }
     let stored = path.parent().is_some_and(|p| p == root.join("blobs"));
-    let hash = stored.then(|| path.file_name()?.to_str()).flatten().and_then(named);
+    let hash = stored.then(|| path.file_name()?.to_str()).flatten().and_then(Hash::parse);
     Ok(Some(Blob { bytes: meta.len(), path, hash }))
-}
-
-/// The hash that a blob's name stands for.
-fn named(blob: &str) -> Option<Hash> {
-    let hex = blob.bytes().all(|b| b.is_ascii_hexdigit());
-    match blob.len() {
-        64 if hex => Some(Hash::Sha256(blob.into())),
-        40 if hex => Some(Hash::Git(blob.into())),
-        _ => None,
-    }
 }
 
 /// Names of the files below a folder, links among them.

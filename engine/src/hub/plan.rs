@@ -1,10 +1,9 @@
 //! What fetching a repository would bring, and what speaks against it: from its listing and its small files, before a byte of
 //! weights is fetched.
 
-use std::path::Path;
-
 use serde_json::{Map, Value};
 
+use super::fetch::needed;
 use super::remote::{Listing, Remote, RemoteFile};
 use super::snapshot::is_plain;
 use crate::api::{DiskRoom, ErrorInfo, PullFile, PullPlan};
@@ -54,17 +53,16 @@ pub struct Machine {
     pub target: Target,
 }
 
-/// Asks the hub.
+/// Asks the hub for what the plan reads; nothing large.
 ///
 /// # Errors
-/// As [`Remote::listing`]; a closed gate is no error here but [`Looked::closed`].
-pub async fn look(remote: &Remote, repo: &str, revision: &str) -> Result<Looked> {
-    let listing = remote.listing(repo, revision).await?;
+/// As [`Remote::small_file`]; a closed gate is no error here but [`Looked::closed`].
+pub async fn look(remote: &Remote, listing: Listing, revision: &str) -> Result<Looked> {
     let mut looked =
         Looked { listing, revision: revision.into(), config: None, tokenizer_config: None, index: None, closed: None };
     match small_files(remote, &looked.listing).await {
         Ok([config, tokenizer_config, index]) => {
-            (looked.config, looked.tokenizer_config, looked.index) = (config, tokenizer_config, index)
+            (looked.config, looked.tokenizer_config, looked.index) = (config, tokenizer_config, index);
         }
         Err(e @ Error::Hub { cause: HubCause::Gated | HubCause::Token, .. }) => looked.closed = Some(e),
         Err(e) => return Err(e),
@@ -82,15 +80,23 @@ async fn small_files(remote: &Remote, listing: &Listing) -> Result<[Option<Vec<u
 
 /// The plan.
 ///
-/// `have` says how many bytes of a file lie on this disk already.
-pub fn plan(looked: &Looked, runs: Runs<'_>, have: &dyn Fn(&RemoteFile) -> u64, machine: Machine) -> PullPlan {
+/// A plan, and its problems once more as the errors that they are.
+#[derive(Debug)]
+pub struct Judged {
+    pub plan: PullPlan,
+    pub errors: Vec<Error>,
+}
+
+/// The plan; whether the disk has room is in its numbers and not among its problems. `have` says how many bytes of a file lie on
+/// this disk already.
+pub fn judge(looked: &Looked, runs: Runs<'_>, have: &dyn Fn(&RemoteFile) -> u64, machine: Machine) -> Judged {
     let listing = &looked.listing;
-    let mut problems: Vec<Error> = Vec::new();
+    let mut problems: Vec<Error> = looked.closed.iter().map(again).collect();
     let weights = weights(looked).unwrap_or_else(|e| {
         problems.push(e);
         Vec::new()
     });
-    let files: Vec<PullFile> = needed(listing, &weights).into_iter().map(|file| one(file, have)).collect();
+    let files: Vec<PullFile> = needed(listing).into_iter().map(|file| one(file, have)).collect();
     let bytes = sum(files.iter().map(|f| f.bytes));
     let to_fetch = sum(files.iter().map(|f| f.bytes - f.have));
 
@@ -118,42 +124,24 @@ pub fn plan(looked: &Looked, runs: Runs<'_>, have: &dyn Fn(&RemoteFile) -> u64, 
         to_fetch,
         disk,
         memory,
-        problems: looked.closed.iter().map(ErrorInfo::from).collect(),
+        problems: problems.iter().map(ErrorInfo::from).collect(),
         notes: Vec::new(),
     };
-    plan.problems.extend(problems.iter().map(ErrorInfo::from));
     plan.notes = notes(&plan);
-    plan
+    Judged { plan, errors: problems }
 }
 
-/// Whether these problems leave a way on for somebody who wants the files anyway: it would not run here, but it can be had.
-pub fn can_be_fetched(plan: &PullPlan) -> bool {
-    plan.disk.fits && plan.problems.iter().all(|p| !matches!(p.code.as_str(), "hub_gated" | "hub_token" | "disk_full"))
+/// Whether no wish to have the files anyway helps against an error: they are not given.
+pub fn is_closed(error: &Error) -> bool {
+    matches!(error, Error::Hub { .. })
 }
 
-/// The error of a plan whose files do not fit on the disk.
-pub fn disk_full(plan: &PullPlan, folder: &Path) -> Error {
-    let hint = format!(
-        " ({} to fetch, and {} are kept free for everything else)\nhint: remove models (rmlx list, rmlx rm MODEL) or other files, then go on",
-        size(plan.to_fetch),
-        size(plan.disk.reserve)
-    );
-    Error::DiskFull { path: folder.into(), needed: plan.to_fetch.saturating_add(plan.disk.reserve), free: plan.disk.free, hint }
-}
-
-/// What a volume of this size keeps free: enough for the system to go on working.
-pub fn reserve(volume: u64) -> u64 {
-    (volume / 20).min(2_000_000_000)
-}
-
-/// Free bytes and size of the volume that a folder is on, or would be.
-///
-/// # Errors
-/// [`Error::Io`].
-pub fn volume(folder: &Path) -> Result<(u64, u64)> {
-    let there = folder.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
-    let volume = rustix::fs::statvfs(there).map_err(|e| Error::io(there, e.into()))?;
-    Ok((volume.f_bavail.saturating_mul(volume.f_frsize), volume.f_blocks.saturating_mul(volume.f_frsize)))
+/// A closed gate is told in the plan and kept in what was looked at.
+fn again(error: &Error) -> Error {
+    match error {
+        Error::Hub { cause, message } => Error::Hub { cause: *cause, message: message.clone() },
+        other => Error::Internal(other.to_string()),
+    }
 }
 
 struct About {
@@ -174,7 +162,7 @@ fn about(looked: &Looked, runs: Runs<'_>, problems: &mut Vec<Error>) -> About {
             }
         },
         // What is closed is told already; without weights that can be read, config.json is not what is missing.
-        None if looked.closed.is_none() && problems.is_empty() => {
+        None if problems.is_empty() => {
             problems.push(unsupported("it has no config.json, so nothing says how its weights are to be used"));
             return about;
         }
@@ -243,7 +231,13 @@ fn weights(looked: &Looked) -> Result<Vec<&RemoteFile>> {
         let missing = |name: &str| {
             unsupported(format!("it lacks {}, which its {INDEX} names: the upload is not complete", printable(name)))
         };
-        return names.into_iter().map(|name| find(name).ok_or_else(|| missing(name))).collect();
+        let found: Vec<&RemoteFile> =
+            names.into_iter().map(|name| find(name).ok_or_else(|| missing(name))).collect::<Result<_>>()?;
+        let fetched = needed(&looked.listing);
+        return match found.iter().find(|w| fetched.iter().all(|f| f.name != w.name)) {
+            Some(odd) => Err(unsupported(format!("its weights have an unusual name ({})", printable(&odd.name)))),
+            None => Ok(found),
+        };
     }
     if let Some(single) = find(SINGLE) {
         return Ok(vec![single]);
@@ -252,53 +246,38 @@ fn weights(looked: &Looked) -> Result<Vec<&RemoteFile>> {
         // Closed: their number and size are not known, but all that lie beside the index are a good guess.
         return Ok(files.iter().filter(|f| is_plain(&f.name) && f.name.ends_with(".safetensors")).collect());
     }
-    Err(no_weights(files.iter().map(|f| f.name.as_str())).unwrap_or_else(|| unsupported("it has no weights")))
+    Err(no_weights(files.iter().map(|f| f.name.as_str())))
 }
 
-/// Why a repository of these files has nothing to run, `None` where nothing is known.
-pub(super) fn no_weights<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<Error> {
+/// Why a repository of these files has nothing to run.
+pub fn no_weights<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Error {
     let any = |suffixes: &[&str]| names.clone().find(|n| suffixes.iter().any(|s| n.to_ascii_lowercase().ends_with(s)));
     if let Some(name) = names.clone().find(|n| n.rsplit('/').next() == Some("adapter_model.safetensors")) {
-        return Some(unsupported(format!(
+        return unsupported(format!(
             "it is an adapter ({name}), which changes another model and is none by itself\nhint: fetch the model that it was made for"
-        )));
+        ));
     }
     if let Some(name) = any(&[".gguf"]) {
-        return Some(unsupported(format!(
+        return unsupported(format!(
             "this is a GGUF repository ({}): rMLX runs safetensors\nhint: look for an MLX conversion (mlx-community), or download one GGUF file and: rmlx import FILE",
             printable(name)
-        )));
+        ));
     }
     if let Some(name) = any(&[".bin", ".pt", ".pth", ".ckpt", ".pkl"]) {
-        return Some(unsupported(format!(
+        return unsupported(format!(
             "its weights are a Python pickle ({}), which can run code when it is read; only safetensors are read here\nhint: look for a conversion of it (mlx-community)",
             printable(name)
-        )));
+        ));
     }
     let other =
         any(&[".onnx", ".npz", ".h5", ".msgpack", ".tflite", ".mlmodel", ".mlpackage"]).or_else(|| any(&[".safetensors"]));
-    other.map(|name| {
-        unsupported(format!(
+    match other {
+        None => unsupported("it has no weights"),
+        Some(name) => unsupported(format!(
             "its weights are in a form that is not read here ({}); models have {SINGLE}, or {INDEX} and the files that it names",
             printable(name)
-        ))
-    })
-}
-
-/// The files that are worth fetching: the weights, and what is read beside them. Nothing in folders but chat templates, and no
-/// weights in other formats.
-pub fn needed<'a>(listing: &'a Listing, weights: &[&'a RemoteFile]) -> Vec<&'a RemoteFile> {
-    let beside = |name: &str| {
-        let text = [".json", ".jinja", ".txt", ".model", ".tiktoken"].iter().any(|suffix| name.ends_with(suffix));
-        let upper = name.to_ascii_uppercase();
-        let terms = ["LICENSE", "LICENCE", "NOTICE", "README", "USE_POLICY"].iter().any(|p| upper.starts_with(p));
-        match name.split_once('/') {
-            None => is_plain(name) && (text || terms) && !name.ends_with(".index.json") || name == INDEX,
-            Some(_) => is_template_folder(name) && name.ends_with(".jinja"),
-        }
-    };
-    let wanted = |file: &&RemoteFile| beside(&file.name) || weights.iter().any(|w| w.name == file.name);
-    listing.files.iter().filter(wanted).collect()
+        )),
+    }
 }
 
 fn is_template_folder(name: &str) -> bool {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::find::{Library, Place};
+use super::find::Library;
 use super::snapshot::names;
 use crate::error::{Error, Result};
 
@@ -51,11 +51,10 @@ impl Removable {
         }
     }
 
-    pub fn place(&self) -> Place {
-        match self {
-            Self::Own(_) => Place::Models,
-            Self::Cached { .. } => Place::HuggingFace,
-        }
+    /// `ORG/NAME` of a snapshot in the cache.
+    pub fn repository(&self) -> Option<String> {
+        let Self::Cached { repository, .. } = self else { return None };
+        Some(repository.file_name()?.to_str()?.strip_prefix("models--")?.replacen("--", "/", 1))
     }
 
     /// Removes it and says how many bytes of the disk that gave. Doing it again after it was ended half-way removes the rest.
@@ -105,7 +104,9 @@ fn cached(repository: &Path, commit: &str) -> Result<u64> {
     }
     gone(fs::remove_dir_all(&folder), &folder)?;
     refs(&repository.join("refs"), commit)?;
-    if names(&snapshots).is_empty() && names(&blobs).is_empty() {
+    // A download of another revision may have begun, and have no bytes yet.
+    let begun = names(repository).iter().any(|n| n.starts_with(".rmlx-"));
+    if names(&snapshots).is_empty() && names(&blobs).is_empty() && !begun {
         gone(fs::remove_dir_all(repository), repository)?;
     }
     Ok(bytes)

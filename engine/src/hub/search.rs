@@ -9,7 +9,7 @@ use crate::config::printable;
 use crate::error::{Error, HubCause, Result};
 
 /// Bytes of an answer: the listing of a model has some 10 KB.
-const MOST: usize = 32 << 20;
+const MOST: u64 = 32 << 20;
 /// Characters of what is searched for.
 const LONGEST: usize = 200;
 
@@ -53,7 +53,7 @@ struct Quantization {
 ///
 /// # Errors
 /// [`Error::BadRequest`] for no words; [`Error::Hub`].
-pub async fn search(remote: &Remote, words: &str, limit: usize, known: &dyn Fn(&str) -> Result<()>) -> Result<Vec<HubModel>> {
+pub async fn search(remote: &Remote, words: &str, limit: usize, known: fn(&str) -> Result<()>) -> Result<Vec<HubModel>> {
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.is_empty() || words.chars().count() > LONGEST {
         return Err(Error::BadRequest(format!("a search needs words of the model's name, at most {LONGEST} characters")));
@@ -68,17 +68,11 @@ pub async fn search(remote: &Remote, words: &str, limit: usize, known: &dyn Fn(&
         ("full", "true"),
         ("config", "true"),
     ];
-    let bytes = remote.api("models", &query, MOST).await?;
+    let bytes = remote.api("models", &query, "a search", MOST).await?;
     read(&bytes, known)
 }
 
-impl Remote {
-    async fn api(&self, _path: &str, _query: &[(&str, &str)], _most: usize) -> Result<Vec<u8>> {
-        todo!("transfer")
-    }
-}
-
-fn read(bytes: &[u8], known: &dyn Fn(&str) -> Result<()>) -> Result<Vec<HubModel>> {
+fn read(bytes: &[u8], known: fn(&str) -> Result<()>) -> Result<Vec<HubModel>> {
     let hits: Vec<serde_json::Value> = serde_json::from_slice(bytes).map_err(|e| Error::Hub {
         cause: HubCause::BadAnswer,
         message: printable(&format!("the hub's answer to a search was not a list of models: {e}")),
@@ -87,7 +81,7 @@ fn read(bytes: &[u8], known: &dyn Fn(&str) -> Result<()>) -> Result<Vec<HubModel
     Ok(hits.into_iter().filter_map(|hit| serde_json::from_value(hit).ok()).map(|hit| model(hit, known)).collect())
 }
 
-fn model(hit: Hit, known: &dyn Fn(&str) -> Result<()>) -> HubModel {
+fn model(hit: Hit, known: fn(&str) -> Result<()>) -> HubModel {
     let problem = problem(&hit, known).map(|e| e.to_string());
     HubModel {
         downloads: hit.downloads,
@@ -103,12 +97,12 @@ fn model(hit: Hit, known: &dyn Fn(&str) -> Result<()>) -> HubModel {
 }
 
 /// Why it would not run, as far as the listing shows that; the plan of a download looks closer.
-fn problem(hit: &Hit, known: &dyn Fn(&str) -> Result<()>) -> Option<Error> {
+fn problem(hit: &Hit, known: fn(&str) -> Result<()>) -> Option<Error> {
     if let Some(files) = &hit.siblings {
         let names = || files.iter().map(|f| f.rfilename.as_str());
         let readable = names().any(|n| n == "model.safetensors" || n == "model.safetensors.index.json");
         if !readable {
-            return plan::no_weights(names());
+            return Some(plan::no_weights(names()));
         }
     }
     let config = hit.config.as_ref()?;
@@ -147,7 +141,7 @@ mod tests {
             { "no": "id" },
             5,
         ]);
-        let found = read(page.to_string().as_bytes(), &known).unwrap();
+        let found = read(page.to_string().as_bytes(), known).unwrap();
         let expected = HubModel {
             repo: "mlx-community/Llama-4bit".into(),
             downloads: Some(12),
@@ -176,18 +170,18 @@ mod tests {
         ] {
             let mut hit = hit;
             hit["id"] = json!("o/n");
-            let found = read(json!([hit]).to_string().as_bytes(), &known).unwrap();
+            let found = read(json!([hit]).to_string().as_bytes(), known).unwrap();
             assert!(found[0].problem.as_ref().is_some_and(|p| p.contains(text)), "{text}: {found:?}");
         }
         let good =
             json!([{ "id": "o/n", "siblings": [{ "rfilename": "model.safetensors.index.json" }, { "rfilename": "a.gguf" }] }]);
-        assert_eq!(read(good.to_string().as_bytes(), &known).unwrap()[0].problem, None);
+        assert_eq!(read(good.to_string().as_bytes(), known).unwrap()[0].problem, None);
     }
 
     #[test]
     fn another_answer_is_an_error() {
         for text in ["", "{}", "<html>", "{\"error\": \"x\"}"] {
-            assert_eq!(read(text.as_bytes(), &known).unwrap_err().code(), "hub_bad_answer", "{text}");
+            assert_eq!(read(text.as_bytes(), known).unwrap_err().code(), "hub_bad_answer", "{text}");
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::api::{ModelEntry, ModelInfo, ModelSource, Quantization};
 use crate::arch;
 use crate::config::ModelConfig;
 use crate::error::Result;
-use crate::hub::{self, Place, Snapshot, Weights};
+use crate::hub::{self, Library, Place, Snapshot, Weights};
 use crate::text::{ChatTemplate, Tokenizer, stop_ids};
 
 pub fn info(model: &str) -> Result<ModelInfo> {
@@ -88,7 +88,7 @@ fn weights_dtype(weights: &Weights) -> String {
     floats.into_iter().max_by_key(|d| count(*d)).map_or_else(String::new, |d| d.name().to_lowercase())
 }
 
-pub fn list() -> Result<Vec<ModelEntry>> {
+pub fn list(library: &Library) -> Result<Vec<ModelEntry>> {
     let entry = |e: hub::Entry| ModelEntry {
         // A template that cannot be read is a problem of its own, which the first question names.
         has_chat_template: ChatTemplate::load(&e.folder).map_or(true, |template| !template.is_none()),
@@ -103,5 +103,5 @@ pub fn list() -> Result<Vec<ModelEntry>> {
         },
         problem: e.problem,
     };
-    Ok(hub::list().into_iter().map(entry).collect())
+    Ok(library.list().into_iter().map(entry).collect())
 }

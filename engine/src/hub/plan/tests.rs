@@ -66,6 +66,10 @@ impl Case {
     }
 
     fn plan_with(self, have: &dyn Fn(&RemoteFile) -> u64) -> PullPlan {
+        self.judge(have).plan
+    }
+
+    fn judge(self, have: &dyn Fn(&RemoteFile) -> u64) -> Judged {
         let files = self.files.iter().map(|(name, bytes)| RemoteFile {
             name: (*name).into(),
             bytes: *bytes,
@@ -98,7 +102,7 @@ impl Case {
                 _ => Ok(()),
             },
         };
-        plan(&looked, runs, have, self.machine)
+        judge(&looked, runs, have, self.machine)
     }
 }
 
@@ -120,7 +124,6 @@ fn a_good_one_has_nothing_to_say() {
     assert_eq!(plan.disk, DiskRoom { free: 100 * GB, reserve: 2 * GB, fits: true });
     let memory = plan.memory.unwrap();
     assert_eq!((memory.weights, memory.headroom, memory.fits), (4_600_000_000, 10 * GB, true));
-    assert!(can_be_fetched(&plan));
 }
 
 /// Every reason not to fetch one: the code, and a part of what the user reads.
@@ -227,10 +230,11 @@ fn what_speaks_against_it_is_said_before() {
         ),
     ];
     for (what, case, code, text) in cases {
-        let plan = case.plan();
+        let Judged { plan, errors } = case.judge(&|_| 0);
         let [problem] = &plan.problems[..] else { panic!("{what}: {:#?}", plan.problems) };
         assert!(problem.code == code && problem.message.contains(text), "{what}: {problem:#?}");
-        assert_eq!(can_be_fetched(&plan), code != "hub_gated", "{what}");
+        let [error] = &errors[..] else { panic!("{what}: {errors:?}") };
+        assert_eq!((error.code(), is_closed(error)), (code, code == "hub_gated"), "{what}");
     }
 }
 
@@ -249,7 +253,7 @@ fn files_that_are_not_json_are_no_panic() {
         let looked =
             Looked { listing, revision: String::new(), config: bytes(), tokenizer_config: bytes(), index: bytes(), closed: None };
         let runs = Runs { class: &|_| Ok(()), model: &|_| Ok(()) };
-        assert!(!plan(&looked, runs, &|_| u64::MAX, case().machine).problems.is_empty(), "{broken}");
+        assert!(!judge(&looked, runs, &|_| u64::MAX, case().machine).plan.problems.is_empty(), "{broken}");
     }
 }
 
@@ -344,13 +348,9 @@ fn what_is_here_is_not_fetched_again_and_the_rest_must_fit() {
     // To the byte: what is to be fetched, and the reserve.
     let free = |free| case().with(|c| c.machine.free = free).plan_with(&half);
     let needed = plan.to_fetch + 2 * GB;
-    assert!(free(needed).disk.fits && can_be_fetched(&free(needed)));
+    assert!(free(needed).disk.fits);
     let short = free(needed - 1);
-    assert!(!short.disk.fits && !can_be_fetched(&short));
-    let e = disk_full(&short, Path::new("/models"));
-    assert_eq!(e.code(), "disk_full");
-    let text = e.to_string();
-    assert!(text.contains(&needed.to_string()) && text.contains(&(needed - 1).to_string()) && text.contains("hint:"), "{text}");
+    assert!(!short.disk.fits && short.problems.is_empty());
     // More than the whole file is a lie of the disk's, and no reason to fetch less than nothing.
     assert_eq!(case().plan_with(&|_| u64::MAX).to_fetch, 0);
 }
@@ -371,10 +371,6 @@ fn what_the_user_may_accept_is_a_note() {
 }
 
 #[test]
-fn volumes() {
-    assert_eq!((reserve(1000), reserve(1_000 * GB)), (50, 2 * GB));
-    let folder = tempfile::tempdir().unwrap();
-    let (free, all) = volume(&folder.path().join("not/there/yet")).unwrap();
-    assert!(free > 0 && free <= all);
+fn sizes_are_said_as_disks_and_shops_do() {
     assert_eq!((size(1), size(999_999), size(4_500_000_000)), ("1 kB".into(), "1000 kB".into(), "4.5 GB".into()));
 }
