@@ -17,7 +17,6 @@ use serde::Deserialize;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-use crate::api::HubModel;
 use crate::error::{Error, HubCause, Result};
 
 const PUBLIC: &str = "https://huggingface.co";
@@ -191,10 +190,11 @@ impl Remote {
         Ok(Some(body))
     }
 
-    /// Models by words of their names, the most used first.
-    pub async fn search(&self, words: &str, limit: usize) -> Result<Vec<HubModel>> {
-        let _ = (words, limit);
-        todo!("before")
+    /// An answer of the hub's API, at most `most` bytes. `what` is for messages.
+    pub(super) async fn api(&self, path: &str, query: &[(&str, &str)], what: &str, most: u64) -> Result<Vec<u8>> {
+        let mut url = self.address(&["api"], path, &[])?;
+        url.query_pairs_mut().extend_pairs(query);
+        Ok(self.get(url, None, STALL, what).await?.body(most, STALL).await?)
     }
 
     /// Where a file's bytes are asked for.

@@ -15,6 +15,7 @@ use crate::api::{DiskRoom, ErrorInfo, PullPhase};
 use crate::error::{Error, Result};
 use crate::hub::cache::{Lock, Record, Repo, disk_full};
 use crate::hub::fetch::{Fetch, have, needed};
+use crate::hub::plan::no_weights;
 use crate::hub::remote::{Listing, Remote, RemoteFile, Retry, Trouble};
 use crate::settings;
 
@@ -192,7 +193,9 @@ fn back_off((first, most): (Duration, Duration), failures: u32) -> Duration {
 }
 
 async fn attempt(shared: &Shared, job: &Job, wanted: &mut Option<Wanted>) -> Result<(), Trouble> {
-    let remote = (shared.setup.remote)()?;
+    // It asks for the token, which may take the keyring's time.
+    let remote = shared.setup.remote.clone();
+    let remote = blocking(move || remote()).await?;
     let wanted = match wanted {
         Some(wanted) => wanted,
         None => {
@@ -244,8 +247,7 @@ async fn list(shared: &Shared, job: &Job, remote: &Remote) -> Result<Wanted, Tro
     let listing = Arc::new(remote.list(&job.repo.name, &job.revision, shared.tuning.stall).await?);
     let files: Vec<RemoteFile> = needed(&listing).into_iter().cloned().collect();
     if !files.iter().any(|f| f.name.ends_with(".safetensors")) {
-        let reason = format!("{} has no safetensors weights, the only ones that are read here", job.repo.name);
-        return Err(Error::Unsupported(reason).into());
+        return Err(no_weights(listing.files.iter().map(|f| f.name.as_str())).into());
     }
     let (repo, reserve, free, all) = (job.repo.clone(), shared.tuning.reserve, shared.tuning.free, files.clone());
     let disk = blocking(move || {
