@@ -84,6 +84,17 @@ fn child() {
         let pull = fetch(&models, &repo);
         println!("\ntold: {:?} {}", pull.phase, pull.error.map_or_else(String::new, |e| format!("{} {:?}", e.code, e.message)));
     };
+    if std::env::var_os("FETCH_UNTIL_WAITING").is_some() {
+        models.pull(&repo, Default::default()).unwrap();
+        let mut pull = None;
+        until("it waits or ends", || {
+            pull = find(&models, &repo).filter(|p| matches!(p.phase, PullPhase::Waiting | PullPhase::Failed | PullPhase::Done));
+            pull.is_some()
+        });
+        let pull = pull.unwrap();
+        println!("\ntold: {:?} {:?}", pull.phase, pull.error);
+        return;
+    }
     tell();
     if var("FETCH_SMALL") != "0" {
         let larger = Command::new("mount").args(["-o", "remount,size=8m"]).arg(&folder).status().unwrap();
