@@ -27,7 +27,7 @@ proptest! {
             sum += range.end - range.start;
             all.add(range);
         }
-        prop_assert_eq!((sum, all.0), (64, vec![0..64]));
+        prop_assert_eq!((sum, all.prefix(), all.0.len()), (64, 64, 1));
     }
 }
 
