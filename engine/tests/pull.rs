@@ -10,6 +10,8 @@ use std::process::Command;
 
 use common::{Ended, Rmlx, end, signal, wait_for};
 use hub::{Hub, Repository, lock};
+use rmlx_engine::api::{Device, Event, Options};
+use rmlx_engine::engine::Engine;
 use serde_json::{Value, json};
 
 const REPO: &str = "acme/tiny";
@@ -214,6 +216,37 @@ fn a_damaged_file_is_found_and_fetched_again() {
     // Of another place nothing is known.
     let own = bench.run(&["verify", "MODEL"]).ok();
     assert!(own.stdout.lines().all(|l| l.ends_with("nothing to compare with")), "{own:#?}");
+}
+
+#[test]
+fn a_model_in_memory_is_not_removed() {
+    let bench = Bench::new();
+    // In this process.
+    let home = bench.rmlx.home();
+    let own = home.join("models/Own");
+    common::tiny_model(&own);
+    let engine = Engine::start(Options { device: Device::Cpu, home: Some(home), ..Options::default() }).unwrap();
+    let models = engine.models().unwrap();
+    let loaded = engine.load(own.to_str().unwrap()).unwrap().last().unwrap();
+    assert_eq!(loaded, Event::Loaded);
+    let e = models.remove("Own").unwrap_err();
+    assert!(e.to_string().contains("is in memory") && own.exists(), "{e}");
+    let folder = models.folder("Own").unwrap();
+    drop(engine);
+    // Nobody has it any more.
+    assert!(models.remove("Own").unwrap() > 0 && !folder.exists());
+    // In another process, which answers for this one.
+    bench.run(&["pull", REPO]).ok();
+    let serve = bench.command(&["serve", "--port", "0"]).spawn().unwrap();
+    wait_for("the engine of another process answers", || {
+        let ended = bench.run(&["run", REPO, "hi", "--max-tokens", "2", "--ignore-eos"]);
+        ended.code == Some(0) && ended.stderr.contains("running already")
+    });
+    refused(&bench.run(&["rm", REPO, "--yes"]), 1, "is in memory");
+    assert!(bench.repository().exists());
+    signal(&serve.id().to_string(), "TERM");
+    end(serve).ok();
+    bench.run(&["rm", REPO, "--yes"]).ok();
 }
 
 #[test]
