@@ -142,15 +142,15 @@ fn refs(folder: &Path, commit: &str) -> Result<()> {
         let path = folder.join(name);
         match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_dir() => refs(&path, commit)?,
-            Ok(meta) if meta.is_file() && meta.len() < 256 => {
-                if fs::read_to_string(&path).is_ok_and(|text| text.trim() == commit) {
-                    gone(fs::remove_file(&path), &path)?;
-                }
-            }
+            Ok(meta) if meta.is_file() && leads_to(&path, meta.len(), commit) => gone(fs::remove_file(&path), &path)?,
             _ => {}
         }
     }
     Ok(())
+}
+
+fn leads_to(reference: &Path, bytes: u64, commit: &str) -> bool {
+    bytes < 256 && fs::read_to_string(reference).is_ok_and(|text| text.trim() == commit)
 }
 
 /// What the links below a snapshot's folder lead to.
