@@ -23,15 +23,12 @@ fn offline_it_waits_and_goes_on_by_itself() {
     let pull = find(&models, REPO).unwrap();
     assert_eq!(pull.error.as_ref().unwrap().code, "hub_offline");
     assert!(pull.done >= 200_000 && pull.rate == 0, "{pull:?}");
-    let port_of = |port| {
-        let mut hub = None;
-        until("the port is free again", || {
-            hub = Hub::with(state.clone(), port).ok();
-            hub.is_some()
-        });
-        hub.unwrap()
-    };
-    bench.hub = port_of(port);
+    let mut again = None;
+    until("the port is free again", || {
+        again = Hub::with(state.clone(), port).ok();
+        again.is_some()
+    });
+    bench.hub = again.unwrap();
     bench.hub.pace(0);
     until("it is done", || find(&models, REPO).is_some_and(|p| p.phase == PullPhase::Done));
     bench.assert_whole(&repository(10));
