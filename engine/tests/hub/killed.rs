@@ -150,3 +150,21 @@ fn killed_it_says_what_is_here_and_goes_on() {
     let sent: u64 = bench.hub.sent().values().sum();
     assert_eq!(sent, pull.total.unwrap() - have, "no byte that was safe comes again");
 }
+
+/// Another process fetches it and is killed: who followed goes on from what it left.
+#[test]
+fn who_follows_a_killed_process_takes_over() {
+    let bench = Bench::new();
+    bench.hub.pace(300_000);
+    let mut running = Child::of(&bench).command().stderr(Stdio::null()).spawn().unwrap();
+    until("the child is at it", || find(&bench.models(), REPO).is_some_and(|p| p.elsewhere && p.done > 0));
+    let models = bench.models();
+    models.pull(REPO, Default::default()).unwrap();
+    until("we follow", || find(&models, REPO).is_some_and(|p| p.elsewhere && p.done > 200_000));
+    running.kill().unwrap();
+    running.wait().unwrap();
+    until("we are at it", || find(&models, REPO).is_some_and(|p| !p.elsewhere));
+    bench.hub.pace(0);
+    until("it is done", || find(&models, REPO).is_some_and(|p| p.phase == PullPhase::Done));
+    bench.assert_whole(&repository(10));
+}
