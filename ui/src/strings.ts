@@ -115,7 +115,7 @@ export const strings = {
     baseHelp: "Continues text and does not chat",
     problem: "Cannot run",
     size: bytes,
-    source: { own: "rMLX", hugging_face: "Hugging Face cache" },
+    source: { own: "rMLX", hugging_face: "Hugging Face cache", folder: "Your folder" },
     emptyTitle: "No model is installed yet",
     emptyText: "rMLX answers on this machine, so it needs a model here. In a terminal, either fetch the starter model:",
     emptyImport: "or import a model file that you have:",
