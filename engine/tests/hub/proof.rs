@@ -1,6 +1,6 @@
 //! The long tier: large files, and the hub's Python client beside ours.
 //!
-//! `RMLX_HUB_PYTHON` names a Python that has `huggingface_hub`; without it, one in the build cache.
+//! `RMLX_HUB_PYTHON` names a Python that has `huggingface_hub`; `scripts/proof` brings one.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -305,14 +305,8 @@ fn serve(folder: &Path) -> Serving {
 }
 
 fn python() -> PathBuf {
-    let own = || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/rmlx-build/hub-venv/bin/python");
-    let python = std::env::var_os("RMLX_HUB_PYTHON").map_or_else(own, PathBuf::from);
-    assert!(
-        python.exists(),
-        "{} is not there\nhint: python3 -m venv VENV; VENV/bin/pip install huggingface_hub",
-        python.display()
-    );
-    python
+    let python = std::env::var_os("RMLX_HUB_PYTHON").map(PathBuf::from).filter(|python| python.exists());
+    python.expect("RMLX_HUB_PYTHON names a Python with huggingface_hub; scripts/proof sees to it")
 }
 
 fn snapshot_download(python: &Path, endpoint: &str, cache: &Path, repo: &str, token: &str) -> Command {
