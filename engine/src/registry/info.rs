@@ -80,6 +80,7 @@ pub fn list() -> Result<Vec<ModelEntry>> {
         folder: e.folder,
         bytes: e.bytes,
         architecture: e.architecture,
+        quantization: e.quantization,
         source: match e.place {
             Place::Models => ModelSource::Own,
             Place::HuggingFace => ModelSource::HuggingFace,
