@@ -78,6 +78,12 @@ export class ChatState {
     );
   }
 
+  /** Nothing here chats but the demo. */
+  get onlyDemo(): boolean {
+    const chats = (this.models ?? []).filter((model) => model.problem === null && model.has_chat_template);
+    return chats.length > 0 && chats.every((model) => model.name === this.session.info?.demo);
+  }
+
   get busy(): boolean {
     return this.sending || this.live !== null;
   }
@@ -313,7 +319,13 @@ export class ChatState {
     this.session.change({ model: name }).catch((e: unknown) => {
       this.report(asFailure(e));
     });
-    if (this.session.activity.model === name) return;
+    const failure = await this.load(name);
+    if (failure && this.picked === name) this.report(failure, strings.load.failed(name), () => void this.pick(name));
+  }
+
+  /** Brings a model into memory. Resolves to why it is not there; to `null` also where the user stopped it. */
+  async load(name: string): Promise<Failure | null> {
+    if (this.session.activity.model === name) return null;
     this.loading = { model: name, stage: "inspect", done: 0, total: 0 };
     this.session.say(strings.load.announce(name));
     try {
@@ -323,12 +335,12 @@ export class ChatState {
         }
       });
       this.session.say(strings.load.done(name));
+      return null;
     } catch (e) {
       const failure = asFailure(e);
-      if (failure.code === "cancelled") this.session.say(strings.load.stopped(name));
-      else if (this.picked === name) {
-        this.report(failure, strings.load.failed(name), () => void this.pick(name));
-      }
+      if (failure.code !== "cancelled") return failure;
+      this.session.say(strings.load.stopped(name));
+      return null;
     } finally {
       if (this.loading.model === name) this.loading = null;
     }
