@@ -92,12 +92,13 @@ export const modelsPage = {
   resume: "Resume",
   again: "Try again",
   cancel: "Cancel",
-  discard: "Delete what is here",
+  discard: "Discard",
   labelsOf: {
     pause: (repo: string) => `Pause the download of ${repo}`,
     resume: (repo: string) => `Resume the download of ${repo}`,
     again: (repo: string) => `Try the download of ${repo} again`,
     cancel: (repo: string) => `Cancel the download of ${repo}`,
+    discard: (repo: string) => `Discard the download of ${repo}`,
     hide: (repo: string) => `Hide the download of ${repo}`,
     use: (repo: string) => `Use ${repo} in chat`,
   },
@@ -211,7 +212,8 @@ export const modelsPage = {
 
   first: {
     title: "You are talking to the demo",
-    text: (mac: boolean) => `It is offline and very small: it answers at once and knows little. ${mac ? "This Mac" : "This computer"} can run a much better model.`,
+    text: "It is offline and very small: it answers at once and knows little.",
+    better: (mac: boolean) => `${mac ? "This Mac" : "This computer"} can run a much better model:`,
     titleNone: "Get your first model",
     textNone: (mac: boolean) => `rMLX answers on ${mac ? "this Mac" : "this computer"}, so it needs a model here.`,
     sizeUnknown: "its size is asked of the hub before anything is fetched",
