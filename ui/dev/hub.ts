@@ -190,6 +190,8 @@ export class StubHub {
   private async begin(model: string, name: string, anyway: boolean): Promise<void> {
     try {
       const plan = await this.plan(model);
+      // Paused or cancelled meanwhile.
+      if (this.pulls.find((p) => p.repo === name)?.phase !== "listing") return;
       const stopping = plan.problems.find((p) => !anyway || p.code === "disk_full");
       if (stopping) this.set(name, { phase: "failed", error: stopping });
       else {

@@ -34,7 +34,7 @@ for (const theme of ["light", "dark"] as const) {
     await open("models=demo");
     await page.getByText("Atlas 4B").waitFor();
     await shot("first-run");
-    await page.getByRole("button", { name: "Get Atlas 4B" }).click();
+    await page.getByRole("button", { name: "Get it: Atlas 4B" }).click();
     await page.getByRole("button", { name: "Download", exact: true }).waitFor();
     await shot("first-plan");
     await page.getByRole("button", { name: "Download", exact: true }).click();
@@ -97,17 +97,17 @@ for (const theme of ["light", "dark"] as const) {
     await page.keyboard.press("Escape");
 
     await models("load=9000");
-    await page.getByRole("button", { name: "Load Qwen3-8B-4bit" }).click();
+    await page.getByRole("button", { name: "Load: Qwen3-8B-4bit" }).click();
     await page.evaluate(() => { window.stub.hub.verifyMs = 9000; });
-    await page.getByRole("button", { name: "Check the files of Llama" }).click();
+    await page.getByRole("button", { name: "Check files: Llama" }).click();
     await page.waitForTimeout(3000);
     await shot("loading-checking");
     await models();
     await page.evaluate(() => { window.stub.hub.verifyMs = 100; window.stub.hub.wrong = ["model.safetensors"]; });
-    await page.getByRole("button", { name: "Check the files of Llama" }).click();
+    await page.getByRole("button", { name: "Check files: Llama" }).click();
     await page.getByText("damaged or missing").first().waitFor();
     await shot("check-bad");
-    await page.getByRole("button", { name: "Remove Qwen3-8B-4bit" }).click();
+    await page.getByRole("button", { name: "Remove: Qwen3-8B-4bit" }).click();
     await shot("remove");
     await page.setViewportSize({ width: 480, height: 640 });
     await open("models=many&pulls=fetching,waiting,paused");
@@ -119,7 +119,7 @@ for (const theme of ["light", "dark"] as const) {
     await shot("narrow-downloads");
     await section("Get a model");
     await shot("narrow-get");
-    await page.getByRole("button", { name: "Get Atlas 4B" }).click();
+    await page.getByRole("button", { name: "Get: Atlas 4B" }).click();
     await page.getByRole("button", { name: "Download", exact: true }).waitFor();
     await shot("narrow-plan");
   });
