@@ -266,7 +266,7 @@ export class ChatState {
     const say = (text: string) => {
       if (this.openId === id) this.session.say(text);
     };
-    const live = new Live(answer.id, answer.answer?.model ?? "", answer.content, say);
+    const live = new Live(answer.id, this.session.nameOf(answer.answer?.model ?? ""), answer.content, say);
     this.lives.set(id, live);
     let broken: Failure | null = null;
     try {
@@ -320,26 +320,27 @@ export class ChatState {
       this.report(asFailure(e));
     });
     const failure = await this.load(name);
-    if (failure && this.picked === name) this.report(failure, strings.load.failed(name), () => void this.pick(name));
+    if (failure && this.picked === name) this.report(failure, strings.load.failed(this.session.nameOf(name)), () => void this.pick(name));
   }
 
   /** Brings a model into memory. Resolves to why it is not there; to `null` also where the user stopped it. */
   async load(name: string): Promise<Failure | null> {
     if (this.session.activity.model === name) return null;
     this.loading = { model: name, stage: "inspect", done: 0, total: 0 };
-    this.session.say(strings.load.announce(name));
+    const called = this.session.nameOf(name);
+    this.session.say(strings.load.announce(called));
     try {
       await this.backend.load(name, (events) => {
         for (const event of events) {
           if (event.type === "loading" && this.loading?.model === name) this.loading = { model: name, ...event };
         }
       });
-      this.session.say(strings.load.done(name));
+      this.session.say(strings.load.done(called));
       return null;
     } catch (e) {
       const failure = asFailure(e);
       if (failure.code !== "cancelled") return failure;
-      this.session.say(strings.load.stopped(name));
+      this.session.say(strings.load.stopped(called));
       return null;
     } finally {
       if (this.loading.model === name) this.loading = null;
