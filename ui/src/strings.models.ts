@@ -37,6 +37,7 @@ export const modelsPage = {
   machine: (mac: boolean) => (mac ? "this Mac" : "this computer"),
   use: (n: number, all: number) => `${n === 1 ? "1 model" : `${count(n)} models`}, ${bytes(all)} in all`,
   none: "No model is here yet. Get one below.",
+  unread: "What is here could not be read",
   reading: "Looking at what is here",
   demo: "Demo: offline, very small",
   demoTag: "Demo",
@@ -79,6 +80,8 @@ export const modelsPage = {
     return phases[phase];
   },
   of: size,
+  /** Why it waits, if not for the network. */
+  waits: (why: string) => `${why}; it is tried again by itself`,
   rate: (perSecond: number) => `${bytes(perSecond)}/s`,
   silent: "nothing comes at the moment",
   left: (seconds: number) => `${duration(seconds)} left`,

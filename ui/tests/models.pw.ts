@@ -341,6 +341,21 @@ test("a load that fails or is stopped is told in its row", async ({ page }) => {
   await expect(page.getByText("Loading Llama-3.2-1B", { exact: true })).toHaveCount(0);
 });
 
+test("what cannot be read is told, with a way on", async ({ page }) => {
+  await models(page);
+  await page.evaluate(() => { window.stub.failures.models = { code: "io", message: "/models: no permission" }; window.stub.failures.catalogue = { code: "bad_file", message: "catalogue: line 3" }; });
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: /^Models/ }).click();
+  const main = page.getByRole("main");
+  await expect(main.getByText("What is here could not be read")).toBeVisible();
+  await expect(main.getByText("catalogue: line 3")).toBeVisible();
+  await page.evaluate(() => { window.stub.failures = {}; });
+  for (const n of [1, 0]) await main.getByRole("button", { name: "Retry" }).nth(n).click();
+  await expect(main.getByRole("button", { name: "Retry" })).toHaveCount(0);
+  await expect(main.getByText("4 models")).toBeVisible();
+  await expect(main.getByText("Atlas 4B")).toBeVisible();
+});
+
 test("everything by keyboard alone", async ({ page }) => {
   await open(page, "models=demo&fresh&rate=300000000");
   const focused = () => page.evaluate(() => document.activeElement?.getAttribute("aria-label") ?? document.activeElement?.textContent?.trim() ?? "");

@@ -19,6 +19,8 @@ const SAVE_AFTER_MS = 250;
 export class ChatState {
   /** `null`: not known yet. */
   models = $state.raw<ModelEntry[] | null>(null);
+  /** Why they could not be read the last time. */
+  unread = $state.raw<Failure | null>(null);
   list = $state.raw<ConversationEntry[]>([]);
   listed = $state(false);
   query = $state("");
@@ -112,9 +114,11 @@ export class ChatState {
   async readModels(): Promise<void> {
     try {
       this.models = await this.backend.models();
+      this.unread = null;
     } catch (e) {
       this.models ??= [];
-      this.report(asFailure(e), null, () => void this.readModels());
+      this.unread = asFailure(e);
+      this.report(this.unread, null, () => void this.readModels());
     }
   }
 
