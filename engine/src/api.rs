@@ -310,6 +310,8 @@ pub enum ModelSource {
     Own,
     /// The Hugging Face cache.
     HuggingFace,
+    /// The folder of [`ModelSettings::folder`].
+    Folder,
 }
 
 /// The engine at this moment.

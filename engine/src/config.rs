@@ -119,6 +119,19 @@ impl Quantization {
         self.overrides.get(module).copied().unwrap_or(self.default)
     }
 
+    /// Such as `affine 4/8-bit, group 32`.
+    pub fn summary(&self) -> String {
+        let all = || self.default.iter().chain(self.overrides.values().flatten());
+        let joined = |mut numbers: Vec<usize>| {
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("/")
+        };
+        let mode = all().next().map_or("", |q| q.mode.name());
+        let bits = joined(all().map(|q| q.bits as usize).collect());
+        format!("{mode} {bits}-bit, group {}", joined(all().map(|q| q.group_size).collect()))
+    }
+
     /// From a snapshot's `config.json`: `quantization`, else its copy `quantization_config`. A method that is not MLX's own is
     /// refused by its name.
     ///

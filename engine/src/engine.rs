@@ -4,6 +4,7 @@
 
 mod conversations;
 mod models;
+mod pulls;
 mod sharing;
 mod tokens;
 mod turns;
@@ -34,6 +35,7 @@ use crate::registry;
 use crate::text::{ChatTemplate, Conversation, End, GenerationDefaults, Tokenizer, stop_ids};
 use crate::worker::{self, Command, Job, Wanted};
 pub use models::Models;
+pub use pulls::{Asked, PullCheck, Setup};
 pub use tokens::TokenBytes;
 
 /// The MLX that this program was compiled against.
@@ -52,6 +54,7 @@ struct Shared {
     texts: Mutex<HashMap<PathBuf, Arc<ModelText>>>,
     /// After the worker, so that answers it ends are saved.
     conversations: conversations::Conversations,
+    models: Mutex<Option<Models>>,
 }
 
 /// Where answers are made.
@@ -82,7 +85,14 @@ impl Engine {
 
     fn with(options: Options, backend: Backend) -> Self {
         let conversations = conversations::Conversations::new(&options);
-        Self(Arc::new(Shared { options, backend, host: Mutex::default(), texts: Mutex::default(), conversations }))
+        Self(Arc::new(Shared {
+            options,
+            backend,
+            host: Mutex::default(),
+            texts: Mutex::default(),
+            conversations,
+            models: Mutex::default(),
+        }))
     }
 
     fn send(&self, command: Command) -> Result<()> {
@@ -176,7 +186,22 @@ impl Engine {
     }
 
     pub fn list(&self) -> Result<Vec<ModelEntry>> {
-        registry::list()
+        registry::list(&hub::Library::from_env())
+    }
+
+    /// Models on this disk and on the hub; every call gives the same downloads. Those that this engine has in memory are not removed.
+    pub fn models(&self) -> Result<Models> {
+        let mut models = self.0.models.lock().unwrap_or_else(PoisonError::into_inner);
+        if models.is_none() {
+            let home = self.0.options.home.clone().unwrap_or_else(paths::home);
+            let engine = Arc::downgrade(&self.0);
+            *models = Some(Models::open(home)?.guarded(move |folder| {
+                let Some(engine) = engine.upgrade().map(Self) else { return false };
+                let same = |name: &String| hub::resolve(name).ok()?.canonicalize().ok().zip(folder.canonicalize().ok());
+                engine.status().resident.iter().filter_map(same).any(|(loaded, folder)| loaded == folder)
+            }));
+        }
+        models.clone().ok_or_else(|| Error::Internal("the models did not open".into()))
     }
 
     /// Writes a snapshot from a foreign file and returns its folder. `progress` gets bytes done and in all.

@@ -1,7 +1,7 @@
 //! Where rMLX keeps its state. Nothing is created here; whoever writes creates its folder.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The state folder: `RMLX_HOME`, else the platform's place for an application's data.
 pub fn home() -> PathBuf {
@@ -22,7 +22,11 @@ pub fn home() -> PathBuf {
 
 /// Snapshots that rMLX itself wrote (`rmlx import`).
 pub fn models() -> PathBuf {
-    home().join("models")
+    models_of(&home())
+}
+
+pub fn models_of(home: &Path) -> PathBuf {
+    home.join("models")
 }
 
 pub fn logs() -> PathBuf {

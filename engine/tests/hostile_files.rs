@@ -156,7 +156,7 @@ fn configuration() {
 #[test]
 fn snapshots() {
     let folder = tempfile::tempdir().unwrap();
-    let library = Library { models: folder.path().into(), hugging_face: folder.path().join("none") };
+    let library = Library { models: folder.path().into(), hugging_face: folder.path().join("none"), folder: None };
     let model = folder.path().join("model");
     std::fs::create_dir(&model).unwrap();
     let config = br#"{"architectures": ["LlamaForCausalLM"], "quantization": {"group_size": 32, "bits": 4}}"#;

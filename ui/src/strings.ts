@@ -133,7 +133,7 @@ export const strings = {
     baseHelp: "Continues text and does not chat",
     problem: "Cannot run",
     size: bytes,
-    source: { own: "rMLX", hugging_face: "Hugging Face cache" },
+    source: { own: "rMLX", hugging_face: "Hugging Face cache", folder: "Your folder" },
     emptyTitle: "No model is installed yet",
     emptyImport: "A model file that you have is brought in a terminal:",
     emptyAgain: "Look again",

@@ -178,6 +178,16 @@ pub fn set_cpu_threads(threads: Option<usize>) -> bool {
 
 /// Bytes of memory that the GPU has, where its driver says.
 pub fn gpu_memory() -> Option<usize> {
+    gpu_number(&[c"free_memory", c"memory_size", c"total_memory"])
+}
+
+/// Bytes that a program should use of it at most: what Metal recommends, or what is free on a graphics card.
+pub fn gpu_budget() -> Option<usize> {
+    gpu_number(&[c"max_recommended_working_set_size", c"free_memory"])
+}
+
+/// The first of these that the driver tells.
+fn gpu_number(keys: &[&CStr]) -> Option<usize> {
     if !gpu_available() {
         return None;
     }
@@ -187,7 +197,7 @@ pub fn gpu_memory() -> Option<usize> {
         let mut info = c::mlx_device_info_new();
         let mut bytes = None;
         if c::mlx_device_info_get(&mut info, dev.0) == 0 {
-            for key in [c"free_memory", c"memory_size", c"total_memory"] {
+            for key in keys {
                 let (mut has, mut value) = (false, 0);
                 if c::mlx_device_info_has_key(&mut has, info, key.as_ptr()) == 0
                     && has

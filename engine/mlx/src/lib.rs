@@ -23,8 +23,8 @@ mod record;
 pub use array::{Array, async_eval, eval};
 pub use compile::Compiled;
 pub use device::{
-    Device, cpu_matrix_library, current_device, device_name, gpu_available, gpu_memory, set_cpu_threads, synchronize, use_device,
-    version,
+    Device, cpu_matrix_library, current_device, device_name, gpu_available, gpu_budget, gpu_memory, set_cpu_threads, synchronize,
+    use_device, version,
 };
 pub use dtype::{Dtype, Element};
 pub use error::{Error, Result};

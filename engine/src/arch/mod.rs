@@ -39,14 +39,15 @@ pub static ARCHS: &[Arch] = &[llama::ARCH, qwen2::ARCH, qwen3::ARCH];
 
 /// The architecture of a checkpoint.
 pub fn find(config: &ModelConfig) -> Result<&'static Arch> {
-    let arch = ARCHS.iter().find(|a| a.class == config.architecture).ok_or_else(|| {
-        let known: Vec<_> = ARCHS.iter().map(|a| a.class).collect();
-        Error::Unsupported(format!(
-            "{} is not among the architectures of this version: {}",
-            config.architecture,
-            known.join(", ")
-        ))
-    })?;
+    let arch = named(&config.architecture)?;
     (arch.check)(config)?;
     Ok(arch)
+}
+
+/// The architecture of a class of `config.json`, whatever else its configuration says.
+pub fn named(class: &str) -> Result<&'static Arch> {
+    ARCHS.iter().find(|a| a.class == class).ok_or_else(|| {
+        let known: Vec<_> = ARCHS.iter().map(|a| a.class).collect();
+        Error::Unsupported(format!("{class} is not among the architectures of this version: {}", known.join(", ")))
+    })
 }

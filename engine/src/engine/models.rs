@@ -1,95 +1,205 @@
 //! Models on this disk and on the hub. Needs no worker: the command line uses it without an engine.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+
+use super::pulls::{Asked, Pulls, Setup};
 use crate::api::{CatalogueEntry, FileCheck, HubModel, ModelEntry, Pull, PullOptions, PullPlan, TokenState};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::fit::{self, Room, Target};
+use crate::hub::cache::{Cache, disk_full};
+use crate::hub::fetch::{Tuning, have};
+use crate::hub::plan::{self, Judged, Machine, Runs};
+use crate::hub::remote::{Remote, check_revision};
+use crate::hub::remove::Removable;
+use crate::hub::{Library, catalogue, check, search};
+use crate::registry;
+use crate::secrets::{Secret, Secrets};
+
+/// Of one search.
+const MOST_FOUND: usize = 30;
 
 /// A handle that any thread may clone. Its methods may wait for the network or the disk. Downloads go on while a handle is there.
 #[derive(Clone)]
-pub struct Models {}
+pub struct Models {
+    pulls: Arc<Pulls>,
+    secrets: Secrets,
+    /// Whether a model of this folder is in memory.
+    in_use: Arc<dyn Fn(&Path) -> bool + Send + Sync>,
+}
 
 impl Models {
     /// `home` has the settings. Starts nothing.
     pub fn open(home: PathBuf) -> Result<Self> {
-        let _ = home;
-        todo!("transfer")
+        let secrets = Secrets::from_env();
+        let token = secrets.clone();
+        let remote = Arc::new(move || Remote::from_env(token.token().map(|t| t.expose().to_owned())));
+        let check = Arc::new(|asked| -> BoxFuture<'static, Result<()>> { Box::pin(check_pull(asked)) });
+        let setup = Setup { home, cache: Cache::from_env(), remote, check, tuning: Tuning::default() };
+        Ok(Self { secrets, ..Self::with(setup) })
+    }
+
+    /// With another hub, another cache or other times.
+    pub fn with(setup: Setup) -> Self {
+        Self { pulls: Arc::new(Pulls::new(setup)), secrets: Secrets::from_env(), in_use: Arc::new(|_| false) }
+    }
+
+    /// Refuses to remove what this says is in use.
+    pub(super) fn guarded(self, in_use: impl Fn(&Path) -> bool + Send + Sync + 'static) -> Self {
+        Self { in_use: Arc::new(in_use), ..self }
     }
 
     /// Every snapshot on this machine, whole or not.
     pub fn list(&self) -> Result<Vec<ModelEntry>> {
-        todo!("before")
+        registry::list(&self.library())
     }
 
     /// Asks the hub about `REPO[@REVISION]`, and this machine whether it fits.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`]: that is no name; [`Error::Hub`]: nothing can be said. What speaks against fetching it is no error but
+    /// in the plan.
     pub fn plan(&self, model: &str) -> Result<PullPlan> {
-        let _ = model;
-        todo!("before")
+        let (name, revision) = model.split_once('@').unwrap_or((model, "main"));
+        check_revision(revision)?;
+        let setup = self.pulls.setup();
+        let repo = setup.cache.repo(name)?;
+        let remote = (setup.remote)()?;
+        let (asked, wanted) = (name.to_owned(), revision.to_owned());
+        let looked = self.pulls.wait(async move {
+            let listing = remote.listing(&asked, &wanted).await?;
+            plan::look(&remote, listing, &wanted).await
+        })??;
+        let machine = machine((setup.tuning.free)(&repo.folder)?, setup.tuning.reserve);
+        let Judged { mut plan, .. } = plan::judge(&looked, runs(), &|file| have(&repo, file), machine);
+        if !plan.disk.fits {
+            let needed = plan.to_fetch.saturating_add(plan.disk.reserve);
+            plan.problems.push((&disk_full(&setup.cache.root, needed, plan.disk.free)).into());
+        }
+        Ok(plan)
     }
 
     /// Begins to fetch, goes on with, or joins the download of `REPO[@REVISION]`. Returns at once; the plan is made in the
     /// background (phase `Listing`), and its problems end the download as `Failed`.
     pub fn pull(&self, model: &str, options: PullOptions) -> Result<Pull> {
-        let _ = (model, options);
-        todo!("transfer")
+        self.pulls.pull(model, options)
     }
 
     /// All downloads: those that run, and those of which parts lie on the disk.
     pub fn pulls(&self) -> Vec<Pull> {
-        todo!("transfer")
+        self.pulls.all()
     }
 
     /// `on_change` gets them all, from a thread of its own, at most every 100 ms while something changes. Until the last handle goes.
     pub fn watch_pulls(&self, on_change: impl Fn(&[Pull]) + Send + Sync + 'static) {
-        let _ = on_change;
-        todo!("transfer")
+        if let Err(e) = self.pulls.watch(on_change) {
+            tracing::warn!("downloads go on unwatched: {e}");
+        }
     }
 
     /// Stops sockets and writes within two seconds; what is here stays, and `pull` goes on from it.
     pub fn pause(&self, model: &str) -> Result<()> {
-        let _ = model;
-        todo!("transfer")
+        self.pulls.pause(model)
     }
 
     /// As `pause`, and removes what is here of it, unless a whole snapshot shares it.
     pub fn cancel(&self, model: &str) -> Result<()> {
-        let _ = model;
-        todo!("transfer")
+        self.pulls.cancel(model)
     }
 
     /// Hashes a snapshot's files. `progress` gets bytes done and in all.
+    ///
+    /// # Errors
+    /// [`Error::ModelNotFound`]; [`Error::Cancelled`]; [`Error::Io`] where a file cannot be read.
     pub fn verify(&self, model: &str, progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<Vec<FileCheck>> {
-        let _ = (model, progress);
-        todo!("before")
+        check::check(&self.library().resolve(model)?, progress)
     }
 
     /// Removes a snapshot, and the bytes that no other one shares; says how many. Not the models of [`crate::api::ModelSettings::folder`].
     ///
     /// # Errors
-    /// [`crate::error::Error::BadRequest`]: it is being fetched, or not in a folder of ours.
+    /// [`Error::BadRequest`]: it is being fetched, is in memory, or is not in a folder of ours.
     pub fn remove(&self, model: &str) -> Result<u64> {
-        let _ = model;
-        todo!("before")
+        let found = Removable::find(&self.library(), model)?;
+        if (self.in_use)(&found.folder()) {
+            return Err(Error::BadRequest(format!(
+                "{model} is in memory\nhint: unload it first, or end the program that uses it"
+            )));
+        }
+        let Some(name) = found.repository() else { return found.remove() };
+        let repo = self.pulls.setup().cache.repo(&name)?;
+        let busy = || Error::BadRequest(format!("{model} is being fetched\nhint: pause or cancel that first"));
+        let _lock = repo.lock()?.ok_or_else(busy)?;
+        let freed = found.remove()?;
+        self.pulls.forget(&name);
+        Ok(freed)
     }
 
     /// What rMLX suggests, the recommended first.
     pub fn catalogue(&self) -> Result<Vec<CatalogueEntry>> {
-        todo!("before")
+        let here = self.whole()?;
+        catalogue::entries(fit::room().map(|room| room.most), &|repo| here.contains(repo))
     }
 
+    /// Models on the hub with these words in their names, the most used first.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] without a word; [`Error::Hub`].
     pub fn search(&self, words: &str) -> Result<Vec<HubModel>> {
-        let _ = words;
-        todo!("before")
+        let remote = (self.pulls.setup().remote)()?;
+        let words = words.to_owned();
+        let mut found = self.pulls.wait(async move { search::search(&remote, &words, MOST_FOUND, registry::knows).await })??;
+        let here = self.whole()?;
+        found.iter_mut().for_each(|model| model.here = here.contains(&model.repo));
+        Ok(found)
     }
 
+    /// Whether there is an access token for the hub, and where.
     pub fn token(&self) -> Result<TokenState> {
-        todo!("before")
+        Ok(self.secrets.show())
     }
 
     /// `None` forgets it. In the keyring, or where there is none for this session.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`]: that is no token. The message does not repeat it.
     pub fn set_token(&self, token: Option<&str>) -> Result<TokenState> {
-        let _ = token;
-        todo!("before")
+        let token = token.map(Secret::new).transpose()?;
+        Ok(self.secrets.set(token))
     }
+
+    fn library(&self) -> Library {
+        let setup = self.pulls.setup();
+        Library { hugging_face: setup.cache.root.clone(), ..Library::of(&setup.home) }
+    }
+
+    /// Names of the snapshots that could be run.
+    fn whole(&self) -> Result<BTreeSet<String>> {
+        Ok(self.list()?.into_iter().filter(|m| m.problem.is_none()).map(|m| m.name).collect())
+    }
+}
+
+/// Before the first byte of a download: what its plan would say, as an error.
+async fn check_pull(asked: Asked) -> Result<()> {
+    let looked = plan::look(&asked.remote, (*asked.listing).clone(), "").await?;
+    let machine = machine(asked.disk.free, asked.disk.reserve);
+    let Judged { errors, .. } = plan::judge(&looked, runs(), &|file| have(&asked.repo, file), machine);
+    match errors.into_iter().find(|e| !asked.options.anyway || plan::is_closed(e)) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn runs() -> Runs<'static> {
+    Runs { class: &registry::knows, model: &registry::runs }
+}
+
+fn machine(free: u64, reserve: u64) -> Machine {
+    let gpu = mlx::gpu_available();
+    let room: Option<Room> = fit::room().map(|room| room.within(mlx::gpu_budget().map(|bytes| bytes as u64)));
+    Machine { free, reserve, room, target: if gpu { Target::GPU } else { Target::CPU } }
 }

@@ -1,7 +1,7 @@
 //! From the name that a user writes to a folder, and what folders there are.
 //!
 //! A name is, in this order: a path (absolute, or with `./` or `../` in front), `starter`, a folder in rMLX's models folder, a
-//! repository `ORG/NAME[@REVISION]` or a lone `NAME` in the Hugging Face cache, a relative path.
+//! repository `ORG/NAME[@REVISION]` or a lone `NAME` in the Hugging Face cache, the same in the user's own folder, a relative path.
 
 use std::env;
 use std::fs;
@@ -11,6 +11,7 @@ use super::snapshot::{Snapshot, is_plain, names};
 use crate::config::{Quantization, architecture};
 use crate::error::{Error, Result};
 use crate::paths;
+use crate::settings;
 
 /// What `starter` stands for in the models folder.
 pub const STARTER: &str = "SmolLM2-135M-Instruct";
@@ -22,8 +23,10 @@ const MAX_HINTS: usize = 12;
 pub enum Place {
     /// rMLX's own models folder.
     Models,
-    /// The Hugging Face cache, only ever read.
+    /// The Hugging Face cache.
     HuggingFace,
+    /// The folder of the user's choice, only ever read.
+    Folder,
 }
 
 /// One snapshot that is there.
@@ -48,17 +51,26 @@ pub struct Entry {
 pub struct Library {
     pub models: PathBuf,
     pub hugging_face: PathBuf,
+    /// Another one, of the user's choice: laid out as the Hugging Face cache, or a folder for each `NAME` or `ORG/NAME`.
+    pub folder: Option<PathBuf>,
 }
 
 impl Library {
-    /// From the environment: `RMLX_HOME`; `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`.
+    /// From the environment: `RMLX_HOME`; `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`; and from the settings of that home.
     pub fn from_env() -> Self {
+        Self::of(&paths::home())
+    }
+
+    /// As [`Self::from_env`], with the settings and the models folder of this home.
+    pub fn of(home: &Path) -> Self {
         let var = |key| env::var_os(key).filter(|v| !v.is_empty()).map(PathBuf::from);
         let hugging_face = var("HF_HUB_CACHE").or_else(|| Some(var("HF_HOME")?.join("hub"))).unwrap_or_else(|| {
             let caches = var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache"))).unwrap_or_else(env::temp_dir);
             caches.join("huggingface/hub")
         });
-        Self { models: paths::models(), hugging_face }
+        // Settings that cannot be read are told where they are asked for; models are found nevertheless.
+        let folder = settings::read(home).map_err(|e| tracing::warn!("settings: {e}")).ok().and_then(|s| s.models.folder);
+        Self { models: paths::models_of(home), hugging_face, folder }
     }
 
     /// The folder of a model.
@@ -81,6 +93,9 @@ impl Library {
         if let Some(folder) = self.cached(model)? {
             return Ok(folder);
         }
+        if let Some(folder) = self.in_folder(model) {
+            return Ok(folder);
+        }
         if path.is_dir() || path.is_file() { Ok(path.into()) } else { Err(self.not_found(model)) }
     }
 
@@ -94,14 +109,51 @@ impl Library {
         let own = own.map(|n| (n.clone(), self.models.join(n), Place::Models));
         let cached = self.repositories().into_iter();
         let cached = cached.filter_map(|(name, folder)| Some((name, revision(&folder, None)?, Place::HuggingFace)));
-        own.chain(cached).filter(|(_, folder, _)| folder.is_dir()).collect()
+        let more = self.more().into_iter().map(|(name, folder)| (name, folder, Place::Folder));
+        own.chain(cached).chain(more).filter(|(_, folder, _)| folder.is_dir()).collect()
     }
 
     /// Names and folders of the Hugging Face cache's repositories.
     fn repositories(&self) -> Vec<(String, PathBuf)> {
-        let name =
-            |folder: String| Some((folder.strip_prefix("models--")?.replacen("--", "/", 1), self.hugging_face.join(&folder)));
-        names(&self.hugging_face).into_iter().filter_map(name).collect()
+        repositories(&self.hugging_face)
+    }
+
+    /// Names and folders of the snapshots in the user's own folder.
+    fn more(&self) -> Vec<(String, PathBuf)> {
+        let Some(root) = &self.folder else { return Vec::new() };
+        // The same folder by two names would show every model twice.
+        let same =
+            |other: &Path| fs::canonicalize(other).is_ok_and(|other| fs::canonicalize(root).is_ok_and(|root| root == other));
+        if same(&self.models) || same(&self.hugging_face) {
+            return Vec::new();
+        }
+        let mut found: Vec<_> = repositories(root).into_iter().filter_map(|(n, f)| Some((n, revision(&f, None)?))).collect();
+        let plain = |folder: &Path| {
+            let named = |n: &String| !n.starts_with('.') && !n.starts_with("models--") && folder.join(n).is_dir();
+            names(folder).into_iter().filter(named).collect::<Vec<_>>()
+        };
+        for name in plain(root) {
+            let folder = root.join(&name);
+            if folder.join("config.json").exists() {
+                found.push((name, folder));
+            } else {
+                let models = plain(&folder).into_iter().filter(|n| folder.join(n).join("config.json").exists());
+                found.extend(models.map(|n| (format!("{name}/{n}"), folder.join(n))));
+            }
+        }
+        found
+    }
+
+    fn in_folder(&self, model: &str) -> Option<PathBuf> {
+        let (name, wanted) = model.split_once('@').map_or((model, None), |(name, r)| (name, Some(r)));
+        if let Some(wanted) = wanted {
+            let (_, folder) = repositories(self.folder.as_ref()?).into_iter().find(|(n, _)| n == name)?;
+            return revision(&folder, Some(wanted));
+        }
+        let found = self.more();
+        let whole = found.iter().find(|(n, _)| n == name);
+        let mut last = found.iter().filter(|(n, _)| n.rsplit_once('/').is_some_and(|(_, last)| last == name));
+        whole.or_else(|| last.next().filter(|_| last.next().is_none())).map(|(_, folder)| folder.clone())
     }
 
     fn cached(&self, model: &str) -> Result<Option<PathBuf>> {
@@ -138,6 +190,11 @@ impl Library {
     }
 }
 
+fn repositories(root: &Path) -> Vec<(String, PathBuf)> {
+    let name = |folder: String| Some((folder.strip_prefix("models--")?.replacen("--", "/", 1), root.join(&folder)));
+    names(root).into_iter().filter_map(name).collect()
+}
+
 /// A snapshot of a repository in the Hugging Face cache: of a branch or tag through `refs`, or by its commit. Without a name it is
 /// `main`, or the only one there.
 fn revision(repository: &Path, wanted: Option<&str>) -> Option<PathBuf> {
@@ -166,7 +223,7 @@ fn entry(name: String, folder: PathBuf, place: Place) -> Entry {
     let mut entry = Entry { name, bytes: size(&folder, 4), folder, place, architecture: None, quantization: None, problem: None };
     let checked = Snapshot::open(&entry.folder).and_then(|snapshot| {
         entry.architecture = architecture(snapshot.config()).map(Into::into);
-        entry.quantization = Quantization::parse(snapshot.config())?.as_ref().map(summary);
+        entry.quantization = Quantization::parse(snapshot.config())?.as_ref().map(Quantization::summary);
         snapshot.weights()?;
         match snapshot.file("tokenizer.json")? {
             Some(_) => Ok(()),
@@ -175,18 +232,6 @@ fn entry(name: String, folder: PathBuf, place: Place) -> Entry {
     });
     entry.problem = checked.err().map(|e| e.to_string());
     entry
-}
-
-fn summary(q: &Quantization) -> String {
-    let all = || q.default.iter().chain(q.overrides.values().flatten());
-    let joined = |mut numbers: Vec<usize>| {
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("/")
-    };
-    let mode = all().next().map_or("", |q| q.mode.name());
-    let bits = joined(all().map(|q| q.bits as usize).collect());
-    format!("{mode} {bits}-bit, group {}", joined(all().map(|q| q.group_size).collect()))
 }
 
 /// Bytes of the files below a folder, through links to files but not to folders.

@@ -1,12 +1,19 @@
 //! Snapshots on this disk: finding them, reading them, making them from other formats. Nothing here knows MLX, and nothing
 //! here trusts a file: every count, offset and name is checked before anything is sized or opened by it.
 
+pub mod cache;
+pub mod catalogue;
+pub mod check;
+pub mod fetch;
 pub mod find;
 pub mod import;
 #[cfg(test)]
 mod made;
+pub mod plan;
 pub mod remote;
+pub mod remove;
 pub mod safetensors;
+pub mod search;
 pub mod snapshot;
 
 pub use find::{Entry, Library, Place, STARTER};
@@ -22,9 +29,4 @@ use crate::error::Result;
 /// As [`Library::resolve`].
 pub fn resolve(model: &str) -> Result<PathBuf> {
     Library::from_env().resolve(model)
-}
-
-/// Every snapshot on this machine, whole or not.
-pub fn list() -> Vec<Entry> {
-    Library::from_env().list()
 }

@@ -128,6 +128,17 @@ impl Snapshot {
         Ok(weights)
     }
 
+    /// Files that the index of a folder's weights names, whether they are there or not; empty without a readable index.
+    pub(super) fn indexed(folder: &Path) -> BTreeSet<String> {
+        let names = || {
+            let root = contained::root(folder).ok()?;
+            let file = contained::open(folder, &root, INDEX).ok()??;
+            let index: Value = serde_json::from_reader(std::io::BufReader::new(file.take(MAX_TEXT))).ok()?;
+            Some(index.get("weight_map")?.as_object()?.values().filter_map(Value::as_str).map(Into::into).collect())
+        };
+        names().unwrap_or_default()
+    }
+
     fn find_weights(&self) -> Result<Shards> {
         if let Some(index) = self.json(INDEX, MAX_TEXT)? {
             return self.shards(&index);

@@ -4,7 +4,7 @@ use crate::api::{ModelEntry, ModelInfo, ModelSource, Quantization};
 use crate::arch;
 use crate::config::ModelConfig;
 use crate::error::Result;
-use crate::hub::{self, Place, Snapshot, Weights};
+use crate::hub::{self, Library, Place, Snapshot, Weights};
 use crate::text::{ChatTemplate, Tokenizer, stop_ids};
 
 pub fn info(model: &str) -> Result<ModelInfo> {
@@ -34,6 +34,22 @@ pub fn info(model: &str) -> Result<ModelInfo> {
         kv_bytes_per_token: 2 * 2 * (config.num_layers * config.num_kv_heads * config.head_dim) as u64,
         folder,
     })
+}
+
+/// Whether this version has an architecture for a class of `config.json`.
+///
+/// # Errors
+/// [`crate::error::Error::Unsupported`] names those that it has.
+pub fn knows(class: &str) -> Result<()> {
+    arch::named(class).map(|_| ())
+}
+
+/// Whether this version would build a model of this configuration.
+///
+/// # Errors
+/// [`crate::error::Error::Unsupported`] says what it lacks.
+pub fn runs(config: &ModelConfig) -> Result<()> {
+    arch::find(config).map(|_| ())
 }
 
 /// Weights before packing: a packed matrix stands for as many as its groups have scales times their size.
@@ -72,7 +88,7 @@ fn weights_dtype(weights: &Weights) -> String {
     floats.into_iter().max_by_key(|d| count(*d)).map_or_else(String::new, |d| d.name().to_lowercase())
 }
 
-pub fn list() -> Result<Vec<ModelEntry>> {
+pub fn list(library: &Library) -> Result<Vec<ModelEntry>> {
     let entry = |e: hub::Entry| ModelEntry {
         // A template that cannot be read is a problem of its own, which the first question names.
         has_chat_template: ChatTemplate::load(&e.folder).map_or(true, |template| !template.is_none()),
@@ -84,8 +100,9 @@ pub fn list() -> Result<Vec<ModelEntry>> {
         source: match e.place {
             Place::Models => ModelSource::Own,
             Place::HuggingFace => ModelSource::HuggingFace,
+            Place::Folder => ModelSource::Folder,
         },
         problem: e.problem,
     };
-    Ok(hub::list().into_iter().map(entry).collect())
+    Ok(library.list().into_iter().map(entry).collect())
 }

@@ -19,7 +19,7 @@ use crate::hub::{self, Snapshot, safetensors};
 use crate::kernels::Precision;
 use crate::nn::{Compute, Storage, TensorView, Tensors, Weights};
 
-pub use info::{info, list};
+pub use info::{info, knows, list, runs};
 
 /// A model that can be run now.
 #[derive(Clone)]

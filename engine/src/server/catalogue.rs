@@ -42,6 +42,7 @@ impl Catalogue {
             let owner = match e.source {
                 ModelSource::Own => "rmlx",
                 ModelSource::HuggingFace => "huggingface",
+                ModelSource::Folder => "local",
             };
             self.model(&e.name, &e.folder, owner)
         });

@@ -240,7 +240,7 @@ folder: string | null,
  */
 rate_limit: number | null, };
 
-export type ModelSource = "own" | "hugging_face";
+export type ModelSource = "own" | "hugging_face" | "folder";
 
 export type Pull = { repo: string, revision: string, 
 /**

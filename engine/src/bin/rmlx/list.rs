@@ -35,6 +35,7 @@ fn row(model: ModelEntry) -> Vec<String> {
     let source = match model.source {
         ModelSource::Own => "rmlx",
         ModelSource::HuggingFace => "Hugging Face cache",
+        ModelSource::Folder => "your folder",
     };
     let problem = model.problem.map_or_else(String::new, |problem| format!("cannot run: {problem}"));
     vec![model.name, out::bytes(model.bytes), model.architecture.unwrap_or_else(|| "unknown".into()), source.into(), problem]

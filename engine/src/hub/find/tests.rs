@@ -10,7 +10,7 @@ struct Home {
 
 fn home() -> Home {
     let folder = tempfile::tempdir().unwrap();
-    let library = Library { models: folder.path().join("models"), hugging_face: folder.path().join("hub") };
+    let library = Library { models: folder.path().join("models"), hugging_face: folder.path().join("hub"), folder: None };
     Home { folder, library }
 }
 
@@ -147,5 +147,51 @@ fn lists() {
     for entry in &list {
         assert_eq!(home.found(&entry.name), entry.folder);
     }
-    assert!(Library { models: "/none".into(), hugging_face: "/none".into() }.list().is_empty());
+    assert!(Library { models: "/none".into(), hugging_face: "/none".into(), folder: None }.list().is_empty());
+}
+
+#[test]
+fn the_users_own_folder() {
+    let mut home = home();
+    let extra = home.folder.path().join("extra");
+    snapshot(&extra.join("Plain"));
+    snapshot(&extra.join("org/Deep"));
+    snapshot(&extra.join("models--hub--Layout/snapshots/aaa"));
+    snapshot(&extra.join(".hidden"));
+    snapshot(&home.library.models.join("Own"));
+    fs::create_dir_all(extra.join("empty/also")).unwrap();
+    assert_eq!(home.library.list().len(), 1);
+    home.library.folder = Some(extra.clone());
+    let found: Vec<_> = home.library.list().into_iter().map(|e| (e.name, e.place, e.problem)).collect();
+    let names: Vec<_> = found.iter().map(|(n, p, _)| (n.as_str(), *p)).collect();
+    let (own, other) = (Place::Models, Place::Folder);
+    assert_eq!(names, [("Own", own), ("hub/Layout", other), ("Plain", other), ("org/Deep", other)]);
+    assert!(found.iter().all(|(.., problem)| problem.is_none()), "{found:?}");
+    for (name, folder) in [
+        ("Plain", "Plain"),
+        ("org/Deep", "org/Deep"),
+        ("Deep", "org/Deep"),
+        ("hub/Layout", "models--hub--Layout/snapshots/aaa"),
+        ("hub/Layout@aaa", "models--hub--Layout/snapshots/aaa"),
+    ] {
+        assert_eq!(home.found(name), extra.join(folder), "{name}");
+    }
+    home.missing("hub/Layout@bbb");
+    home.missing("empty");
+    // One of rMLX's own comes first, and a folder that is the models folder shows nothing twice.
+    snapshot(&home.library.models.join("Plain"));
+    assert_eq!(home.found("Plain"), home.library.models.join("Plain"));
+    home.library.folder = Some(home.library.models.clone());
+    assert_eq!(home.library.list().len(), 2);
+}
+
+#[test]
+fn the_settings_say_which() {
+    let home = home();
+    let extra = home.folder.path().join("extra");
+    settings::change(home.folder.path(), &serde_json::json!({ "models": { "folder": extra } })).unwrap();
+    assert_eq!(Library::of(home.folder.path()).folder, Some(extra));
+    fs::write(settings::path(home.folder.path()), "nonsense").unwrap();
+    let library = Library::of(home.folder.path());
+    assert_eq!((library.folder, library.models), (None, home.folder.path().join("models")));
 }

@@ -1,0 +1,142 @@
+//! Processes that end without a last word: the test binary runs itself as one that fetches.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{self, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rmlx_engine::api::PullPhase;
+use rmlx_engine::engine::{Models, Setup};
+use rmlx_engine::hub::cache::Cache;
+use rmlx_engine::hub::fetch::Tuning;
+use rmlx_engine::hub::remote::Remote;
+
+use crate::bench::{Bench, PART, REPO, done, fetch, find, repository, tuning, until};
+
+/// What a child fetches, and where.
+#[derive(Clone)]
+pub struct Child {
+    pub endpoint: String,
+    pub folder: PathBuf,
+    pub repo: String,
+    pub part: u64,
+    /// Bytes of a file system that is mounted over the folder, then made larger.
+    pub small_disk: Option<u64>,
+}
+
+impl Child {
+    pub fn of(bench: &Bench) -> Self {
+        let folder = bench.folder.path().into();
+        Self { endpoint: bench.hub.endpoint.clone(), folder, repo: REPO.into(), part: PART, small_disk: None }
+    }
+
+    pub fn command(&self) -> Command {
+        let own = std::env::current_exe().unwrap();
+        let mut command = match self.small_disk {
+            None => Command::new(own),
+            Some(size) => {
+                // Who is not root may mount in a namespace of its own.
+                let user = if rustix_is_root() { "-m" } else { "-Urm" };
+                let mount = format!("mount -t tmpfs -o size={size} tmpfs \"$FETCH_FOLDER\" && exec \"$0\" \"$@\"");
+                let mut command = Command::new("unshare");
+                command.args([user, "sh", "-c", &mount]).arg(own);
+                command
+            }
+        };
+        command.args(["killed::child", "--exact", "--nocapture", "--test-threads=1"]);
+        command.env("FETCH_ENDPOINT", &self.endpoint).env("FETCH_FOLDER", &self.folder).env("FETCH_REPO", &self.repo);
+        command.env("FETCH_PART", self.part.to_string()).env("FETCH_SMALL", self.small_disk.unwrap_or(0).to_string());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+    }
+}
+
+fn rustix_is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+}
+
+/// What it printed.
+pub fn fetch_in_child(child: &Child) -> String {
+    let output = child.command().stderr(Stdio::inherit()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "a child that may mount and fetch: {told}");
+    told
+}
+
+/// Not a test unless it is told what to fetch: then it is the process that does it.
+#[test]
+fn child() {
+    let Ok(endpoint) = std::env::var("FETCH_ENDPOINT") else { return };
+    let var = |name: &str| std::env::var(name).unwrap();
+    let folder = PathBuf::from(var("FETCH_FOLDER"));
+    let part = var("FETCH_PART").parse().unwrap();
+    let tuning = if part == PART { tuning() } else { Tuning { part, reserve: 0, ..Tuning::default() } };
+    let models = Models::with(Setup {
+        home: folder.join("home"),
+        cache: Cache { root: folder.join("hub") },
+        remote: Arc::new(move || Remote::at(&endpoint, None)),
+        check: Arc::new(|_| Box::pin(async { Ok(()) })),
+        tuning,
+    });
+    let repo = var("FETCH_REPO");
+    let tell = || {
+        let pull = fetch(&models, &repo);
+        println!("told: {:?} {}", pull.phase, pull.error.map_or_else(String::new, |e| format!("{} {:?}", e.code, e.message)));
+    };
+    tell();
+    if var("FETCH_SMALL") != "0" {
+        let larger = Command::new("mount").args(["-o", "remount,size=8m"]).arg(&folder).status().unwrap();
+        assert!(larger.success());
+        tell();
+    }
+}
+
+/// Ends a child when so many bytes of the file have gone out, and not kindly.
+pub fn kill_after(bench: &Bench, child: &Child, bytes: u64) {
+    let mut running = child.command().stderr(Stdio::null()).spawn().unwrap();
+    let before: u64 = bench.hub.sent().values().sum();
+    let begin = Instant::now();
+    while bench.hub.sent().values().sum::<u64>() < before + bytes {
+        assert!(begin.elapsed() < Duration::from_secs(120), "the child fetches");
+        if running.try_wait().unwrap().is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    running.kill().unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    assert!(!lines.any(|l| l.unwrap().contains("Done")), "it was killed too late");
+    running.wait().unwrap();
+    until("its sockets are closed", || bench.hub.state.sending.load(std::sync::atomic::Ordering::Relaxed) == 0);
+}
+
+#[test]
+fn killed_it_says_what_is_here_and_goes_on() {
+    let bench = Bench::new();
+    bench.hub.pace(400_000);
+    let child = Child::of(&bench);
+    let mut have = 0;
+    let mut claimed = 0;
+    for bytes in [50_000, 250_000, 350_000] {
+        bench.hub.forget();
+        kill_after(&bench, &child, bytes);
+        let pull = find(&bench.models(), REPO).expect("it is remembered");
+        assert!(pull.phase == PullPhase::Paused && !pull.elsewhere, "{pull:?}");
+        assert!(pull.done >= have && pull.total.is_some_and(|t| t > pull.done), "{pull:?}");
+        let sent: u64 = bench.hub.sent().values().sum();
+        claimed += sent;
+        assert!(pull.done <= claimed, "{} on the disk, {claimed} sent", pull.done);
+        have = pull.done;
+    }
+    assert!(have > 200_000, "{have}");
+    assert!(!bench.repo().folder.join("snapshots").exists());
+    bench.hub.forget();
+    bench.hub.pace(0);
+    let models = bench.models();
+    let pull = done(&models, REPO);
+    bench.assert_whole(&repository(10));
+    let sent: u64 = bench.hub.sent().values().sum();
+    assert_eq!(sent, pull.total.unwrap() - have, "no byte that was safe comes again");
+    let _ = process::id();
+}
