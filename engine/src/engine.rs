@@ -26,6 +26,7 @@ use crate::config::ModelConfig;
 use crate::decode::{Plan, Resolved};
 use crate::doctor;
 use crate::error::{Error, Result};
+use crate::fit;
 pub use crate::hub::STARTER;
 use crate::hub::{self, Snapshot, import};
 use crate::paths;

@@ -262,7 +262,8 @@ fn a_model_is_loaded_with_its_stages_and_the_activity_is_told() {
     assert!(rig.ok("activity_get", json!({}))["model"].as_str().unwrap().ends_with("qwen3"));
     let unknown = json!({ "model": "no-such-model", "onEvents": "__CHANNEL__:4" });
     assert_eq!(rig.code("model_load", unknown), "model_not_found");
-    assert_eq!(rig.ok("models_list", json!({})), serde_json::to_value(engine(&rig).list().unwrap()).unwrap());
+    let here = engine(&rig).models().unwrap().list().unwrap();
+    assert_eq!(rig.ok("models_list", json!({})), serde_json::to_value(here).unwrap());
 }
 
 #[test]

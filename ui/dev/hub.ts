@@ -116,7 +116,6 @@ export class StubHub {
     const memory = { weights, kv: 604_000_000, context: 8192, workspace: 320_000_000, headroom, fits: weights + 924_000_000 <= headroom };
     const disk = { free, reserve, fits: to_fetch + reserve <= free };
     const problems: ErrorInfo[] = repo.problem ? [repo.problem] : [];
-    if (!disk.fits) problems.push(fail("disk_full", `/home/me/.cache/huggingface: ${String(to_fetch)} bytes are needed and ${String(free)} are free`));
     const notes: string[] = [];
     if (repo.base) notes.push("a base model: it continues text and does not answer questions");
     if (repo.license === null) notes.push("its publisher names no licence");
@@ -192,7 +191,8 @@ export class StubHub {
       const plan = await this.plan(model);
       // Paused or cancelled meanwhile.
       if (this.pulls.find((p) => p.repo === name)?.phase !== "listing") return;
-      const stopping = plan.problems.find((p) => !anyway || p.code === "disk_full");
+      const full = fail("disk_full", `/home/me/.cache/huggingface: ${String(plan.to_fetch)} bytes are needed and ${String(plan.disk.free)} are free`);
+      const stopping = plan.disk.fits ? plan.problems.find(() => !anyway) : full;
       if (stopping) this.set(name, { phase: "failed", error: stopping });
       else {
         this.set(name, { phase: "fetching", total: plan.bytes, commit: plan.commit });
@@ -319,7 +319,7 @@ export class StubHub {
   setToken(token: string | null): TokenState {
     this.secret = token;
     if (token === null) this.state = { kept: "none", note: null };
-    else if (this.storeless) this.state = { kept: "session", note: "there is no secure store here; the token is forgotten when rMLX ends" };
+    else if (this.storeless) this.state = { kept: "session", note: "kept until this program ends, and not in a secure store: there is no session bus" };
     else this.state = { kept: "keyring", note: null };
     return this.state;
   }

@@ -158,7 +158,7 @@ export const modelsPage = {
     timeOf: (seconds: number) => `${duration(seconds)} at the rate that was measured last`,
     disk: "Disk",
     diskOf: (after: number) => `${bytes(after)} stay free`,
-    diskFull: (needed: number, free: number) => `Not enough room: ${bytes(needed)} are needed, ${bytes(free)} are free`,
+    diskFull: (needed: number, free: number) => `Not enough room: ${bytes(needed)} are needed, ${bytes(free)} are free. Free some space first.`,
     reserve: (n: number) => `${bytes(n)} are kept free for everything else`,
     memory: "Memory",
     memoryOf: (all: number) => `about ${bytes(all)}`,

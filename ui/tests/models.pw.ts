@@ -220,9 +220,9 @@ test("the token is kept where it can be, and forgotten", async ({ page }) => {
   await expect(page.getByText("No token")).toBeVisible();
   await field.fill("hf_good");
   await field.press("Enter");
-  await expect(page.getByText("Until rMLX quits: there is no secure store here; the token is forgotten when rMLX ends")).toBeVisible();
+  await expect(page.getByText("kept until this program ends, and not in a secure store: there is no session bus")).toBeVisible();
   await expect(field).toHaveValue("");
-  await expect(said(page)).toContainText("there is no secure store here");
+  await expect(said(page)).toContainText("not in a secure store");
   await page.getByRole("button", { name: "Forget" }).click();
   await expect(page.getByText("No token")).toBeVisible();
   await expect(field).toBeFocused();
