@@ -151,6 +151,7 @@ describe("suggestions", () => {
     expect(names(fitting(all, null, null))).toBe("cabd");
     // 16 GiB is a little more than 16 GB.
     expect(names(fitting(all, null, 17_179_869_184))).toBe("cbd");
+    expect(names(fitting([entry("x", 4), entry("y", 16), entry("z", 8)], null, 17e9))).toBe("yzx");
     expect(names(fitting(all, "vision", null))).toBe("d");
     expect(names(fitting(all, "speech", null))).toBe("");
     expect(tasksOf(all)).toEqual(["chat", "vision"]);

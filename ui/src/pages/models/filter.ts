@@ -6,10 +6,14 @@ export function tasksOf(entries: CatalogueEntry[]): Task[] {
   return order.filter((task) => entries.some((entry) => entry.task === task));
 }
 
-/** `memory` in bytes; `null`: whatever it needs. The recommended first, else in the list's own order. */
+/**
+ * The recommended first. `memory` in bytes: of what fits, the largest first, since that makes the most of this machine; `null`:
+ * whatever it needs, in the list's own order.
+ */
 export function fitting(entries: CatalogueEntry[], task: Task | null, memory: number | null): CatalogueEntry[] {
   const fits = (entry: CatalogueEntry) => memory === null || entry.memory_gb * 1e9 <= memory;
   const shown = entries.filter((entry) => (task === null || entry.task === task) && fits(entry));
+  if (memory !== null) shown.sort((a, b) => b.memory_gb - a.memory_gb);
   return [...shown.filter((entry) => entry.recommended), ...shown.filter((entry) => !entry.recommended)];
 }
 
