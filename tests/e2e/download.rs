@@ -1,13 +1,14 @@
 //! A model from a hub of our own: planned, fetched, paused, found again after the app ended, by itself and by force, and chatted with.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::app::App;
 use crate::desk::{Desk, variable};
 use crate::hub::{Hub, Repository};
 use crate::page::Page;
-use crate::screen::shot;
-use crate::wait::{ANSWER, SOON, until_true};
+use crate::screen::{close, shot, window, windows};
+use crate::wait::{ANSWER, SOON, stays, until_true};
 
 const REPO: &str = "local/Starter";
 const WEIGHTS: &str = "model.safetensors";
@@ -41,6 +42,12 @@ fn open_models(page: &Page) {
     page.wait_for_text("Get a model");
 }
 
+/// Opens the plan.
+fn look_at(page: &Page) {
+    page.keys("searchbox", "Search Hugging Face, or name a repository", &format!("{REPO}\u{E007}"));
+    page.wait_for_text("stay free");
+}
+
 fn named(action: &str) -> String {
     format!("{action}: {REPO}")
 }
@@ -56,8 +63,7 @@ fn a_model_is_fetched_across_restarts_and_answers() {
     shot("first-run");
     open_models(&page);
     let before = sent(&hub);
-    page.keys("searchbox", "Search Hugging Face, or name a repository", &format!("{REPO}\u{E007}"));
-    page.wait_for_text("stay free");
+    look_at(&page);
     shot("plan");
     assert_eq!(sent(&hub), before, "weights come before anybody wanted them");
     page.click("button", "Download");
@@ -134,8 +140,7 @@ fn a_hub_that_is_away_is_waited_for() {
     let desk = Desk::new("offline");
     let (app, page) = start(&desk, &hub);
     open_models(&page);
-    page.keys("searchbox", "Search Hugging Face, or name a repository", &format!("{REPO}\u{E007}"));
-    page.wait_for_text("stay free");
+    look_at(&page);
     page.click("button", "Download");
     wait_for(&hub, weights / 8);
     let port = hub.port();
@@ -147,4 +152,26 @@ fn a_hub_that_is_away_is_waited_for() {
     page.wait_for_text_within("Ready", ANSWER);
     drop(page);
     app.quit(&desk);
+}
+
+#[test]
+fn a_closed_window_ends_no_download() {
+    let (hub, weights) = hub();
+    hub.pace(weights / 40);
+    let desk = Desk::new("closed");
+    let (mut app, page) = start(&desk, &hub);
+    open_models(&page);
+    look_at(&page);
+    page.click("button", "Download");
+    wait_for(&hub, weights / 8);
+    drop(page);
+    // Nothing could bring it back here, so without the download this would end the app.
+    close(&window());
+    until_true("the window is gone", SOON, || windows().is_empty());
+    stays("the app goes on", Duration::from_secs(1), || app.ended().is_none());
+    hub.pace(0);
+    until_true("the app ends once the model is there", ANSWER, || app.ended().is_some());
+    assert_eq!(app.end().code(), Some(0));
+    let list = desk.run(desk.rmlx(&["list"]));
+    assert!(String::from_utf8_lossy(&list.stdout).contains(REPO), "{list:?}");
 }
