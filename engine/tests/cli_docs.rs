@@ -27,7 +27,11 @@ fn help() {
     let rmlx = Rmlx::new();
     let root = rmlx.run(&["--help"]).ok().stdout;
     let everywhere = &root[root.find("\nEverywhere:").unwrap()..];
-    for command in ["run", "chat", "serve", "history", "info", "import", "list", "settings", "doctor", "bench", "logits"] {
+    let commands = [
+        "run", "chat", "serve", "history", "info", "import", "list", "pull", "rm", "verify", "search", "token", "settings",
+        "doctor", "bench", "logits",
+    ];
+    for command in commands {
         let help = rmlx.run(&[command, "--help"]).ok().stdout;
         let own = help.strip_suffix(everywhere).unwrap_or_else(|| panic!("{command} explains the common flags otherwise"));
         insta::assert_snapshot!(command, own);

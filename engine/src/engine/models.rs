@@ -8,10 +8,10 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::pulls::{Asked, Pulls, Setup};
-use crate::api::{CatalogueEntry, FileCheck, HubModel, ModelEntry, Pull, PullOptions, PullPlan, TokenState};
+use crate::api::{CatalogueEntry, FileCheck, FileState, HubModel, ModelEntry, Pull, PullOptions, PullPlan, TokenState};
 use crate::error::{Error, Result};
 use crate::fit::{self, Room, Target};
-use crate::hub::cache::{Cache, disk_full};
+use crate::hub::cache::{Cache, Lock, disk_full};
 use crate::hub::fetch::{Tuning, have};
 use crate::hub::plan::{self, Judged, Machine, Runs};
 use crate::hub::remote::{Remote, check_revision};
@@ -119,6 +119,21 @@ impl Models {
         check::check(&self.library().resolve(model)?, progress)
     }
 
+    /// Removes the files that [`Self::verify`] has found to be wrong, so that they are fetched again: says what to `pull` for it.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`]: it did not come from the hub, or is being fetched.
+    pub fn discard_wrong(&self, model: &str, checks: &[FileCheck]) -> Result<String> {
+        let found = Removable::find(&self.library(), model)?;
+        let Removable::Cached { commit, .. } = &found else {
+            return Err(Error::BadRequest(format!("{model} did not come from the hub\nhint: import or copy it again")));
+        };
+        let (name, _lock) = self.lock(model, &found)?;
+        let wrong = checks.iter().filter(|c| c.state == FileState::Wrong);
+        wrong.into_iter().try_for_each(|c| found.remove_blob(&c.name))?;
+        Ok(format!("{name}@{commit}"))
+    }
+
     /// Removes a snapshot, and the bytes that no other one shares; says how many. Not the models of [`crate::api::ModelSettings::folder`].
     ///
     /// # Errors
@@ -130,10 +145,10 @@ impl Models {
                 "{model} is in memory\nhint: unload it first, or end the program that uses it"
             )));
         }
-        let Some(name) = found.repository() else { return found.remove() };
-        let repo = self.pulls.setup().cache.repo(&name)?;
-        let busy = || Error::BadRequest(format!("{model} is being fetched\nhint: pause or cancel that first"));
-        let _lock = repo.lock()?.ok_or_else(busy)?;
+        if found.repository().is_none() {
+            return found.remove();
+        }
+        let (name, _lock) = self.lock(model, &found)?;
         let freed = found.remove()?;
         self.pulls.forget(&name);
         Ok(freed)
@@ -170,6 +185,22 @@ impl Models {
     pub fn set_token(&self, token: Option<&str>) -> Result<TokenState> {
         let token = token.map(Secret::new).transpose()?;
         Ok(self.secrets.set(token))
+    }
+
+    /// The folder of a model on this machine.
+    ///
+    /// # Errors
+    /// [`Error::ModelNotFound`].
+    pub fn folder(&self, model: &str) -> Result<PathBuf> {
+        self.library().resolve(model)
+    }
+
+    /// The right to change what the cache has of a repository.
+    fn lock(&self, model: &str, found: &Removable) -> Result<(String, Lock)> {
+        let name = found.repository().ok_or_else(|| Error::Internal(format!("{model} is of no repository")))?;
+        let busy = || Error::BadRequest(format!("{model} is being fetched\nhint: pause or cancel that first"));
+        let lock = self.pulls.setup().cache.repo(&name)?.lock()?.ok_or_else(busy)?;
+        Ok((name, lock))
     }
 
     fn library(&self) -> Library {

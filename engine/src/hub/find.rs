@@ -69,7 +69,7 @@ impl Library {
             caches.join("huggingface/hub")
         });
         // Settings that cannot be read are told where they are asked for; models are found nevertheless.
-        let folder = settings::read(home).map_err(|e| tracing::warn!("settings: {e}")).ok().and_then(|s| s.models.folder);
+        let folder = settings::read(home).map_err(|e| tracing::info!("settings: {e}")).ok().and_then(|s| s.models.folder);
         Self { models: paths::models_of(home), hugging_face, folder }
     }
 

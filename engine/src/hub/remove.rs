@@ -57,6 +57,22 @@ impl Removable {
         Some(repository.file_name()?.to_str()?.strip_prefix("models--")?.replacen("--", "/", 1))
     }
 
+    /// Removes what a file of a snapshot in the cache leads to, and leaves the link, so that the snapshot is seen not to be whole.
+    ///
+    /// # Errors
+    /// [`Error::BadFile`]: it leads to no blob of the repository; [`Error::Io`].
+    pub fn remove_blob(&self, name: &str) -> Result<()> {
+        let link = self.folder().join(name);
+        let no_blob = || Error::bad_file(&link, "is no link to a file of the cache");
+        let Self::Cached { repository, .. } = self else { return Err(no_blob()) };
+        let blobs = fs::canonicalize(repository.join("blobs")).map_err(|e| Error::io(repository, e))?;
+        let blob = fs::canonicalize(&link).map_err(|e| Error::io(&link, e))?;
+        if blob.parent() != Some(&blobs) {
+            return Err(no_blob());
+        }
+        gone(fs::remove_file(&blob), &blob)
+    }
+
     /// Removes it and says how many bytes of the disk that gave. Doing it again after it was ended half-way removes the rest.
     ///
     /// # Errors
@@ -126,15 +142,15 @@ fn refs(folder: &Path, commit: &str) -> Result<()> {
         let path = folder.join(name);
         match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_dir() => refs(&path, commit)?,
-            Ok(meta) if meta.is_file() && meta.len() < 256 => {
-                if fs::read_to_string(&path).is_ok_and(|text| text.trim() == commit) {
-                    gone(fs::remove_file(&path), &path)?;
-                }
-            }
+            Ok(meta) if meta.is_file() && leads_to(&path, meta.len(), commit) => gone(fs::remove_file(&path), &path)?,
             _ => {}
         }
     }
     Ok(())
+}
+
+fn leads_to(reference: &Path, bytes: u64, commit: &str) -> bool {
+    bytes < 256 && fs::read_to_string(reference).is_ok_and(|text| text.trim() == commit)
 }
 
 /// What the links below a snapshot's folder lead to.

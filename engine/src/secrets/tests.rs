@@ -171,11 +171,11 @@ fn it_is_shown_nowhere() {
     let store = store();
     let secrets = with(&store);
     secrets.set(Some(secret("hf_abc")));
-    let shown = format!("{:?} {:?} {:?}", secrets.token(), secrets.state(), secrets.show());
+    let shown = format!("{:?} {:?} {:?}", secrets.token(), secrets.show(), secrets.state());
     assert!(!shown.contains("hf_abc") && shown.contains("Secret(…)"), "{shown}");
     for text in ["", "  ", "hf abc", "hf_\u{e9}", "a\0b", &"x".repeat(LONGEST + 1)] {
         let e = Secret::new(text).unwrap_err();
-        assert!(e.code() == "bad_request" && (text.trim().is_empty() || !e.to_string().contains(text)), "{e}");
+        assert!(e.code() == "invalid_request" && (text.trim().is_empty() || !e.to_string().contains(text)), "{e}");
     }
     assert_eq!(Secret::new(" hf_abc\n").unwrap().expose(), "hf_abc");
 }

@@ -61,6 +61,11 @@ impl Rmlx {
         // No model of this machine's user.
         command.env("HF_HOME", self.folder.path().join("hf")).env("HOME", self.folder.path());
         command.env_remove("HF_HUB_CACHE").env_remove("HUGGINGFACE_HUB_CACHE").env_remove("XDG_CACHE_HOME");
+        // Nor its keyring and token, and no hub but one that a test names.
+        command.env("RMLX_KEYRING", "off").env("HF_ENDPOINT", "http://127.0.0.1:9");
+        for key in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
+            command.env_remove(key);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -14,7 +14,7 @@ use crate::hub::{Repository, What, lock};
 
 /// A download of which some is here and more is to come.
 fn begun(bench: &Bench, models: &Models) -> Pull {
-    bench.hub.pace(400_000);
+    bench.hub.pace(300_000);
     models.pull(REPO, PullOptions::default()).unwrap();
     let mut pull = None;
     until("a part of it is here", || {
@@ -124,7 +124,10 @@ fn downloads_take_turns_and_those_that_wait_let_others_go() {
     bench.hub.clear_faults();
     let all = [REPO, "acme/second", &next];
     until("all are done", || {
-        models.pull(REPO, PullOptions::default()).unwrap();
+        // Who waits is asked again; that also shows that the turn is free.
+        for model in all.iter().filter(|m| find(&models, m).is_some_and(|p| p.phase == PullPhase::Waiting)) {
+            models.pull(model, PullOptions::default()).unwrap();
+        }
         all.iter().all(|m| find(&models, m).is_some_and(|p| p.phase == PullPhase::Done))
     });
 }
@@ -188,13 +191,14 @@ fn watchers_hear_of_every_step() {
     let writes = heard.clone();
     models.watch_pulls(move |pulls| lock(&writes).push(pulls.to_vec()));
     begun(&bench, &models);
+    until("progress is told", || lock(&heard).len() > 6);
     bench.hub.pace(0);
     done(&models, REPO);
     until("the end is told", || lock(&heard).last().is_some_and(|p| p.len() == 1 && p[0].phase == PullPhase::Done));
     let all = lock(&heard).clone();
     assert!(all.windows(2).all(|w| w[0] != w[1]), "only changes");
     let counts: Vec<u64> = all.iter().filter_map(|p| p.first()).map(|p| p.done).collect();
-    assert!(counts.len() > 5 && counts.is_sorted(), "{counts:?}");
+    assert!(counts.last() > counts.first() && counts.is_sorted(), "{counts:?}");
     // Then it is quiet.
     let before = lock(&heard).len();
     thread::sleep(Duration::from_millis(400));

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{self, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ impl Child {
             None => Command::new(own),
             Some(size) => {
                 // Who is not root may mount in a namespace of its own.
-                let user = if rustix_is_root() { "-m" } else { "-Urm" };
+                let user = if is_root() { "-m" } else { "-Urm" };
                 let mount = format!("mount -t tmpfs -o size={size} tmpfs \"$FETCH_FOLDER\" && exec \"$0\" \"$@\"");
                 let mut command = Command::new("unshare");
                 command.args([user, "sh", "-c", &mount]).arg(own);
@@ -52,7 +52,7 @@ impl Child {
     }
 }
 
-fn rustix_is_root() -> bool {
+fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
 }
 
@@ -82,7 +82,7 @@ fn child() {
     let repo = var("FETCH_REPO");
     let tell = || {
         let pull = fetch(&models, &repo);
-        println!("told: {:?} {}", pull.phase, pull.error.map_or_else(String::new, |e| format!("{} {:?}", e.code, e.message)));
+        println!("\ntold: {:?} {}", pull.phase, pull.error.map_or_else(String::new, |e| format!("{} {:?}", e.code, e.message)));
     };
     tell();
     if var("FETCH_SMALL") != "0" {
@@ -138,5 +138,4 @@ fn killed_it_says_what_is_here_and_goes_on() {
     bench.assert_whole(&repository(10));
     let sent: u64 = bench.hub.sent().values().sum();
     assert_eq!(sent, pull.total.unwrap() - have, "no byte that was safe comes again");
-    let _ = process::id();
 }

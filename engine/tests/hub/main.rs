@@ -4,6 +4,7 @@
 mod hub;
 
 mod bench;
+mod catalogue;
 mod disk;
 mod gates;
 mod jobs;

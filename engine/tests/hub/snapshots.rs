@@ -7,11 +7,11 @@ use std::thread;
 use rmlx_engine::api::{PullOptions, PullPhase};
 use rmlx_engine::hub::{Library, Snapshot};
 
-use crate::bench::{Bench, REPO, SHARDS, done, find, repository, tuning, until};
+use crate::bench::{Bench, REPO, SHARDS, done, find, repository, tuning};
 use crate::hub::What;
 
 fn library(bench: &Bench) -> Library {
-    Library { models: bench.folder.path().join("models"), hugging_face: bench.cache().root }
+    Library { models: bench.folder.path().join("models"), hugging_face: bench.cache().root, folder: None }
 }
 
 /// A model is found when it is whole, and not before; a reader that looks all the time sees nothing between.

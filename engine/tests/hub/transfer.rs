@@ -11,6 +11,7 @@ use crate::hub::{TOKEN, What};
 #[test]
 fn files_come_in_parts_and_become_a_snapshot() {
     let bench = Bench::new();
+    bench.hub.pace(1_000_000);
     let models = bench.models();
     let pull = done(&models, REPO);
     bench.assert_whole(&repository(10));

@@ -8,7 +8,9 @@ use rmlx_engine::engine::{Engine, MLX_VERSION};
 use rmlx_engine::log;
 
 use crate::failure;
-use crate::{bench, chat, doctor, history, import, info, list, logits, out, run, serve, settings};
+use crate::{
+    bench, chat, doctor, history, import, info, list, logits, out, pull, rm, run, search, serve, settings, token, verify,
+};
 
 /// Runs language models on this machine, on Apple's MLX.
 #[derive(Debug, Parser)]
@@ -29,6 +31,11 @@ pub enum Command {
     Info(info::Info),
     Import(import::Import),
     List(list::List),
+    Pull(pull::PullArgs),
+    Rm(rm::Rm),
+    Verify(verify::Verify),
+    Search(search::Search),
+    Token(token::Token),
     Settings(settings::SettingsArgs),
     Doctor(doctor::Doctor),
     Bench(bench::Bench),
@@ -50,6 +57,11 @@ impl Command {
             Self::Info(_) => "info",
             Self::Import(_) => "import",
             Self::List(_) => "list",
+            Self::Pull(_) => "pull",
+            Self::Rm(_) => "rm",
+            Self::Verify(_) => "verify",
+            Self::Search(_) => "search",
+            Self::Token(_) => "token",
             Self::Settings(_) => "settings",
             Self::Doctor(_) => "doctor",
             Self::Bench(_) => "bench",

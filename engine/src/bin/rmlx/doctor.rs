@@ -29,7 +29,7 @@ pub fn run(args: &Doctor, global: &Global) -> Result<()> {
     } else {
         out::print(&page(&checks))?;
     }
-    if checks.iter().any(|check| check.state == CheckState::Fail) { Err(Failure::Checks) } else { Ok(()) }
+    if checks.iter().any(|check| check.state == CheckState::Fail) { Err(Failure::Told) } else { Ok(()) }
 }
 
 fn page(checks: &[Check]) -> String {

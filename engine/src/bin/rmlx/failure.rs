@@ -14,8 +14,8 @@ pub enum Failure {
     Signal(i32),
     /// Whoever read our output has seen enough, `head` say. No fault, and nobody to tell.
     StdoutClosed,
-    /// `doctor` has found something, and said so.
-    Checks,
+    /// The command has found something, and said so.
+    Told,
 }
 
 impl Failure {
@@ -23,7 +23,7 @@ impl Failure {
         match self {
             Self::Usage(_) => 2,
             Self::Engine(error) if error.code == "claim_held" => 11,
-            Self::Engine(_) | Self::Checks => 1,
+            Self::Engine(_) | Self::Told => 1,
             Self::Signal(signal) => 128 + *signal as u8,
             Self::StdoutClosed => 0,
         }
@@ -50,7 +50,7 @@ mod tests {
             (Failure::Signal(2), 130),
             (Failure::Signal(15), 143),
             (Failure::StdoutClosed, 0),
-            (Failure::Checks, 1),
+            (Failure::Told, 1),
         ] {
             assert_eq!(failure.exit_code(), code, "{failure:?}");
         }

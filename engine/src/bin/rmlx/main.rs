@@ -17,10 +17,15 @@ mod markdown;
 mod out;
 mod progress;
 mod prompt;
+mod pull;
+mod rm;
 mod run;
+mod search;
 mod serve;
 mod settings;
 mod signals;
+mod token;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -50,6 +55,11 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(&args, &global),
         Command::Import(args) => import::run(args, &global, &signals),
         Command::List(args) => list::run(&args, &global),
+        Command::Pull(args) => pull::run(&args, &signals),
+        Command::Rm(args) => rm::run(&args, &global),
+        Command::Verify(args) => verify::run(&args, &signals),
+        Command::Search(args) => search::run(&args),
+        Command::Token(args) => token::run(&args, &signals),
         Command::Settings(_) => settings::run(&global),
         Command::Doctor(args) => doctor::run(&args, &global),
         Command::Bench(args) => bench::run(args, &global),
@@ -62,7 +72,7 @@ fn main() -> ExitCode {
 fn finish(ended: Result<()>) -> ExitCode {
     let Err(failure) = signals::or_exit(ended) else { return ExitCode::SUCCESS };
     match &failure {
-        Failure::StdoutClosed | Failure::Checks | Failure::Signal(_) => {}
+        Failure::StdoutClosed | Failure::Told | Failure::Signal(_) => {}
         Failure::Usage(message) => out::complain(&format!("error: {message}\n\nFor more information, try '--help'.")),
         Failure::Engine(error) => {
             tracing::error!(code = error.code, "failed");

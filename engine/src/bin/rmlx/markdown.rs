@@ -54,6 +54,10 @@ standard error is a terminal.
 | | |
 |---|---|
 | `RMLX_HOME` | the state folder; else `~/Library/Application Support/rMLX` on macOS, `$XDG_DATA_HOME/rmlx` or `~/.local/share/rmlx` on Linux |
+| `HF_HUB_CACHE`, `HF_HOME` | the Hugging Face cache, where `rmlx pull` puts models; else `$XDG_CACHE_HOME/huggingface/hub` or `~/.cache/huggingface/hub` |
+| `HF_ENDPOINT` | another hub; `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` count too |
+| `HF_TOKEN`, `HF_TOKEN_PATH` | an access token for the hub, or the file that has it; `rmlx token` keeps one in the system's keyring instead |
+| `RMLX_KEYRING` | `off` leaves the system's keyring alone |
 | `RUST_LOG` | what is logged when `--log` does not say |
 | `<state folder>/models` | what `rmlx import` writes |
 | `<state folder>/conversations.db` | the conversations of the app and of `rmlx chat --keep` (SQLite), for this user's eyes only |

@@ -1,6 +1,6 @@
 //! Writing to standard output and error without `println`, which panics when the other end is closed.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, BufRead, ErrorKind, Read, Write};
 
 use indicatif::HumanBytes;
 use rmlx_engine::error::Error;
@@ -34,6 +34,14 @@ pub fn json(value: impl serde::Serialize) -> Result<Value> {
 /// characters are shown and not obeyed.
 pub fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));
+}
+
+/// A question at a terminal; anything but a yes is a no.
+pub fn ask(question: &str) -> Result<bool> {
+    let _ = write!(io::stderr().lock(), "{}", printable(question));
+    let mut answer = String::new();
+    io::stdin().lock().take(100).read_line(&mut answer).map_err(|e| Error::io("standard input", e))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes" | "Yes" | "YES"))
 }
 
 /// Text of somebody else's making, over several lines, so that it cannot drive the terminal.

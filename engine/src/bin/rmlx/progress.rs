@@ -13,6 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub enum Unit {
     Bytes,
     Tokens,
+    /// Bytes whose rate and rest come from elsewhere: [`Progress::tell`].
+    Given,
     /// Nothing to count: a spinner.
     Nothing,
 }
@@ -44,6 +46,13 @@ impl Progress {
         }
         self.stage = Some(Stage { name, unit, done, total });
         self.tick();
+    }
+
+    /// What stands behind the bar.
+    pub fn tell(&mut self, text: String) {
+        if let Some(bar) = &self.bar {
+            bar.set_prefix(text);
+        }
     }
 
     /// To be called now and then, also when nothing has come.
@@ -80,6 +89,7 @@ impl Drop for Progress {
 fn bar(stage: &Stage) -> ProgressBar {
     let template = match stage.unit {
         Unit::Bytes => "{msg} {wide_bar} {bytes}/{total_bytes} {eta}",
+        Unit::Given => "{msg} {wide_bar} {bytes}/{total_bytes} {prefix}",
         Unit::Tokens => "{msg} {wide_bar} {human_pos}/{human_len} tokens {eta}",
         Unit::Nothing => "{spinner} {msg} {elapsed}",
     };

@@ -19,6 +19,7 @@ use std::time::Duration;
 use reqwest::Url;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep;
 
 use self::hash::Following;
 use self::part::{Part, Stopped};
@@ -117,8 +118,10 @@ struct Target {
     hashing: Following,
     /// Where the hub redirected to, while that answers.
     located: Mutex<Option<Url>>,
-    /// Ends this file's parts only.
+    /// Ends this file's parts.
     halt: Halt,
+    /// The disk failed: ends whatever writes.
+    broken: Halt,
 }
 
 impl Fetch {
@@ -163,10 +166,12 @@ impl Fetch {
     async fn file(&self, file: RemoteFile) -> Result<(), Trouble> {
         for round in 1..=ROUNDS {
             let (repo, wanted) = (self.repo.clone(), file.clone());
-            let partial = Arc::new(blocking(move || Partial::open(&repo, &wanted)).await?);
+            let most_unsafe = self.tuning.part;
+            let partial = Arc::new(blocking(move || Partial::open(&repo, &wanted, most_unsafe)).await?);
             let hashing = Following::start(partial.path(), &file)?;
             hashing.advance(partial.done().prefix());
-            let target = Target { file: file.clone(), partial, hashing, located: Mutex::default(), halt: Halt::default() };
+            let (halt, broken) = (Halt::default(), Halt::default());
+            let target = Target { file: file.clone(), partial, hashing, located: Mutex::default(), halt, broken };
             if self.transfer(target).await? {
                 self.meter.add_verified(file.bytes);
                 return Ok(());
@@ -184,16 +189,15 @@ impl Fetch {
     /// Whether the file is right. Then it has its name; else it is gone.
     async fn transfer(&self, target: Target) -> Result<bool, Trouble> {
         let target = Arc::new(target);
-        match self.parts(&target).await {
-            Err(Stopped::NoRanges) => {
-                let dropped = target.partial.keep_prefix();
-                self.meter.take_done(dropped);
-                let range = target.partial.done().prefix()..target.file.bytes;
-                let whole = Part { fetch: self.clone(), target: target.clone(), range, ranged: false, halt: Halt::default() };
-                whole.run().await.map_err(Stopped::trouble)?;
-            }
-            other => other.map_err(Stopped::trouble)?,
-        }
+        let ended = Halt::default();
+        let bring = async {
+            let brought = self.bring(&target).await;
+            ended.set();
+            brought
+        };
+        let (brought, saved) = tokio::join!(bring, self.keep_saving(&target, &ended));
+        saved?;
+        brought?;
         let target = Arc::into_inner(target).ok_or_else(|| Error::Internal("a part outlived its transfer".into()))?;
         let right = tokio::select! {
             () = self.halt.wait() => return Err(Trouble::never(Error::Cancelled)),
@@ -202,6 +206,40 @@ impl Fetch {
         let (repo, file, partial) = (self.repo.clone(), target.file, target.partial);
         blocking(move || if right { partial.finish(&repo, &file) } else { partial.discard() }).await?;
         Ok(right)
+    }
+
+    /// All bytes of the file that are not here.
+    async fn bring(&self, target: &Arc<Target>) -> Result<(), Trouble> {
+        match self.parts(target).await {
+            Err(Stopped::NoRanges) => {}
+            other => return other.map_err(Stopped::trouble),
+        }
+        self.meter.take_done(target.partial.keep_prefix());
+        let range = target.partial.done().prefix()..target.file.bytes;
+        let _permit = self.connections.acquire().await.map_err(|e| Error::Internal(e.to_string()))?;
+        let whole = Part { fetch: self.clone(), target: target.clone(), range, ranged: false, halt: target.broken.clone() };
+        whole.run().await.map_err(Stopped::trouble)
+    }
+
+    /// Beside the transfer, until it has ended; all of it is safe then.
+    async fn keep_saving(&self, target: &Target, ended: &Halt) -> Result<()> {
+        loop {
+            let last = tokio::select! {
+                () = ended.wait() => true,
+                () = sleep(self.tuning.checkpoint) => false,
+                () = target.partial.due() => false,
+            };
+            let partial = target.partial.clone();
+            if let Err(e) = blocking(move || partial.save()).await {
+                target.halt.set();
+                target.broken.set();
+                ended.wait().await;
+                return Err(e);
+            }
+            if last {
+                return Ok(());
+            }
+        }
     }
 
     async fn parts(&self, target: &Arc<Target>) -> Result<(), Stopped> {

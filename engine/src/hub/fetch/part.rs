@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use reqwest::StatusCode;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::super::remote::{Answer, Retry, Trouble};
 use super::{Fetch, Halt, Meter, Target, blocking};
@@ -104,19 +104,18 @@ impl Part {
             answer = ask(fetch, target, wanted.as_ref()) => answer?,
         };
         check(&answer, wanted.as_ref(), target.file.bytes)?;
-        let mut sink = Sink { target: target.clone(), meter: fetch.meter.clone(), buffer: Vec::new(), at: *at, saved: *at };
+        let mut sink = Sink { target: target.clone(), meter: fetch.meter.clone(), buffer: Vec::new(), at: *at };
         let received = self.receive(&mut answer, &mut sink, if self.ranged { *at } else { 0 }).await;
         // What came is kept, whatever ended it.
-        let saved = sink.save().await;
-        *at = sink.saved;
-        saved?;
+        let written = sink.flush().await;
+        *at = sink.at;
+        written?;
         received
     }
 
     /// The body's bytes, which begin at `position` of the file.
     async fn receive(&self, answer: &mut Answer, sink: &mut Sink, mut position: u64) -> Result<(), Stopped> {
         let (tuning, end) = (&self.fetch.tuning, self.range.end);
-        let mut saved = Instant::now();
         while position < end {
             let chunk = tokio::select! {
                 () = self.halted() => return Err(Error::Cancelled.into()),
@@ -135,10 +134,6 @@ impl Part {
             let known = sink.next().saturating_sub(position).min(length);
             sink.push(&chunk[known as usize..]).await?;
             position += length;
-            if saved.elapsed() >= tuning.checkpoint {
-                sink.save().await?;
-                saved = Instant::now();
-            }
             tokio::select! {
                 () = self.halted() => return Err(Error::Cancelled.into()),
                 () = self.fetch.limit.take(length) => {}
@@ -184,8 +179,6 @@ struct Sink {
     buffer: Vec<u8>,
     /// Where the buffer's bytes belong.
     at: u64,
-    /// Up to here it is safe.
-    saved: u64,
 }
 
 impl Sink {
@@ -203,22 +196,12 @@ impl Sink {
             return Ok(());
         }
         let (partial, at, buffer) = (self.target.partial.clone(), self.at, std::mem::take(&mut self.buffer));
-        let mut buffer = blocking(move || partial.write(&buffer, at).map(|()| buffer)).await?;
+        let (mut buffer, prefix) = blocking(move || partial.write(&buffer, at).map(|prefix| (buffer, prefix))).await?;
+        self.target.hashing.advance(prefix);
         self.at += buffer.len() as u64;
         self.meter.add_done(buffer.len() as u64);
         buffer.clear();
         self.buffer = buffer;
-        Ok(())
-    }
-
-    async fn save(&mut self) -> Result<()> {
-        self.flush().await?;
-        if self.at > self.saved {
-            let (partial, range) = (self.target.partial.clone(), self.saved..self.at);
-            let prefix = blocking(move || partial.save(range)).await?;
-            self.target.hashing.advance(prefix);
-            self.saved = self.at;
-        }
         Ok(())
     }
 }

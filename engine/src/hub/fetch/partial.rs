@@ -1,12 +1,15 @@
 //! What is here of a file: its bytes, and a journal of the ranges that are safe. A line is added to the journal when its range's
-//! bytes are on the disk, so that it never claims what a crash took away; a crash costs what came since the last line.
+//! bytes are on the disk, so that it never claims what a crash took away; a crash costs what came since the last line. Writers do
+//! not wait for that: somebody calls [`Partial::save`] beside them.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
 
 use super::super::cache::{self, Repo, disk_error, make_folder, sync_folder};
 use super::super::remote::RemoteFile;
@@ -22,12 +25,19 @@ pub struct Partial {
     journal_path: PathBuf,
     file: File,
     size: u64,
-    journal: Mutex<Journal>,
+    /// Held while it is saved.
+    journal: Mutex<File>,
+    written: Mutex<Written>,
+    /// So many bytes are not safe that they should be.
+    due: Notify,
+    most_unsafe: u64,
 }
 
-struct Journal {
-    file: File,
-    done: Ranges,
+#[derive(Default)]
+struct Written {
+    all: Ranges,
+    /// Of these, what the journal does not have yet.
+    new: Ranges,
 }
 
 /// Ranges that neither touch nor overlap, in order.
@@ -73,11 +83,11 @@ impl Ranges {
 }
 
 impl Partial {
-    /// Goes on with what is here, or begins.
+    /// Goes on with what is here, or begins. With `most_unsafe` new bytes [`Self::due`] says that it is time to save.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::DiskFull`].
-    pub fn open(repo: &Repo, file: &RemoteFile) -> Result<Self> {
+    pub fn open(repo: &Repo, file: &RemoteFile, most_unsafe: u64) -> Result<Self> {
         let (path, journal_path) = (repo.partial(&file.hash), repo.parts(&file.hash));
         let blobs = repo.folder.join("blobs");
         make_folder(&blobs)?;
@@ -89,7 +99,7 @@ impl Partial {
         let journal = (|| {
             let mut journal = File::create(&new)?;
             let mut text = format!("{HEAD} {}\n", file.bytes);
-            done.0.iter().for_each(|r| text.push_str(&line(r)));
+            text.extend(done.0.iter().map(line));
             journal.write_all(text.as_bytes())?;
             journal.sync_all()?;
             fs::rename(&new, &journal_path)?;
@@ -97,43 +107,64 @@ impl Partial {
         })();
         let journal = journal.map_err(|e| disk_error(&journal_path, file.bytes, e))?;
         sync_folder(&blobs)?;
-        Ok(Self { path, journal_path, file: data, size: file.bytes, journal: Mutex::new(Journal { file: journal, done }) })
+        let written = Mutex::new(Written { all: done, new: Ranges::default() });
+        let (size, journal) = (file.bytes, Mutex::new(journal));
+        Ok(Self { path, journal_path, file: data, size, journal, written, due: Notify::new(), most_unsafe })
     }
 
-    /// Not safe before [`Self::save`].
-    pub fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
-        self.file.write_all_at(bytes, at).map_err(|e| disk_error(&self.path, self.size - self.done().bytes(), e))
-    }
-
-    /// Makes a range that was written safe, and says how far the file goes from 0 without a gap.
-    pub fn save(&self, range: Range<u64>) -> Result<u64> {
-        let full = |path, e| disk_error(path, self.size - self.done().bytes(), e);
-        self.file.sync_data().map_err(|e| full(&self.path, e))?;
-        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = journal.file.write_all(line(&range).as_bytes());
-        if written.is_ok() {
-            journal.done.add(range);
+    /// Says how far the file now goes from 0 without a gap. The bytes are not safe before [`Self::save`].
+    pub fn write(&self, bytes: &[u8], at: u64) -> Result<u64> {
+        self.file.write_all_at(bytes, at).map_err(|e| self.failed(&self.path, e))?;
+        let range = at..at + bytes.len() as u64;
+        let mut written = self.written();
+        written.all.add(range.clone());
+        written.new.add(range);
+        if written.new.bytes() >= self.most_unsafe {
+            self.due.notify_one();
         }
-        let prefix = journal.done.prefix();
-        drop(journal);
-        written.map(|()| prefix).map_err(|e| full(&self.journal_path, e))
+        Ok(written.all.prefix())
     }
 
+    /// Waits until there is enough to save.
+    pub async fn due(&self) {
+        self.due.notified().await;
+    }
+
+    /// Makes safe what was written until now.
+    pub fn save(&self) -> Result<()> {
+        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = std::mem::take(&mut self.written().new);
+        if new.0.is_empty() {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|e| self.failed(&self.path, e))?;
+        let lines: String = new.0.iter().map(line).collect();
+        journal.write_all(lines.as_bytes()).map_err(|e| self.failed(&self.journal_path, e))
+    }
+
+    /// What was written, safe or not.
     pub fn done(&self) -> Ranges {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner).done.clone()
+        self.written().all.clone()
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, path: &Path, e: std::io::Error) -> Error {
+        disk_error(path, self.size - self.done().bytes(), e)
     }
 
     /// Forgets what is not in one piece with the beginning, and says how many bytes that is.
     pub fn keep_prefix(&self) -> u64 {
-        let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = journal.done.bytes();
-        let prefix = journal.done.prefix();
-        journal.done = Ranges::default();
-        journal.done.add(0..prefix);
+        let mut written = self.written();
+        let (before, prefix) = (written.all.bytes(), written.all.prefix());
+        written.all = Ranges::default();
+        written.all.add(0..prefix);
         before - prefix
     }
 
-    pub fn path(&self) -> &std::path::Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 

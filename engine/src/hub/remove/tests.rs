@@ -121,7 +121,7 @@ fn only_what_is_ours() {
         home.library.models.to_str().unwrap(),
     ] {
         let e = home.remove(model).unwrap_err();
-        assert!(e.code() == "bad_request" && e.to_string().contains("hint: "), "{model}: {e}");
+        assert!(e.code() == "invalid_request" && e.to_string().contains("hint: "), "{model}: {e}");
     }
     assert_eq!(home.remove("nothing").unwrap_err().code(), "model_not_found");
     assert!([elsewhere, extra, cache, inside].iter().all(|folder| folder.exists()));
