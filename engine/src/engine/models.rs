@@ -89,7 +89,8 @@ impl Models {
         self.pulls.pull(model, options)
     }
 
-    /// All downloads: those that run, and those of which parts lie on the disk.
+    /// All downloads: those of this process, also when they have ended, until they are begun again, cancelled or removed; then those
+    /// of which parts lie on the disk, which another process may be fetching.
     pub fn pulls(&self) -> Vec<Pull> {
         self.pulls.all()
     }

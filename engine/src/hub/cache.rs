@@ -32,6 +32,8 @@ use crate::error::{Error, Result};
 /// Bytes of a record at most.
 const MAX_RECORD: u64 = 16 << 20;
 const RECORD: &str = ".rmlx-pull-";
+/// What becomes something else when it is whole.
+const NEW: &str = ".rmlx-new-";
 /// Whoever looks at a lock holds it for a moment, so one refusal is no proof yet.
 const LOCK_TRIES: usize = 5;
 
@@ -146,7 +148,7 @@ impl Repo {
         if snapshot.is_dir() {
             link_all(&snapshot, &files)?;
         } else {
-            let new = self.folder.join(format!(".rmlx-snapshot-{}", listing.commit));
+            let new = self.unlinked(&listing.commit);
             remove_folder(&new)?;
             link_all(&new, &files)?;
             make_folder(&self.folder.join("snapshots"))?;
@@ -166,6 +168,11 @@ impl Repo {
         let mut linked = BTreeSet::new();
         links(&self.folder.join("snapshots"), 8, &mut linked);
         linked
+    }
+
+    /// A snapshot in the making.
+    fn unlinked(&self, commit: &str) -> PathBuf {
+        self.folder.join(format!(".rmlx-snapshot-{commit}"))
     }
 
     fn record_path(&self, revision: &str) -> PathBuf {
@@ -191,8 +198,11 @@ impl Repo {
         self.replace(&self.record_path(&record.revision), &text)
     }
 
-    /// Only with the lock.
+    /// Also what a crash left of one that was being written. Only with the lock.
     pub fn remove_record(&self, revision: &str) -> Result<()> {
+        for name in names(&self.folder).into_iter().filter(|n| n.starts_with(NEW)) {
+            remove(&self.folder.join(name))?;
+        }
         remove(&self.record_path(revision))
     }
 
@@ -200,6 +210,9 @@ impl Repo {
     /// folders that are empty. Only with the lock.
     pub fn discard(&self, record: &Record) -> Result<()> {
         self.remove_record(&record.revision)?;
+        if let Some(commit) = &record.commit {
+            remove_folder(&self.unlinked(commit))?;
+        }
         self.discard_files(&record.files)
     }
 
@@ -221,7 +234,7 @@ impl Repo {
 
     /// Writes a file that is there as a whole or not at all.
     fn replace(&self, path: &Path, contents: &[u8]) -> Result<()> {
-        let half = self.folder.join(format!(".rmlx-new-{}", std::process::id()));
+        let half = self.folder.join(format!("{NEW}{}", std::process::id()));
         let done = (|| {
             let mut file = File::create(&half)?;
             file.write_all(contents)?;

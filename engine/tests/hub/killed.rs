@@ -84,6 +84,17 @@ fn child() {
         let pull = fetch(&models, &repo);
         println!("\ntold: {:?} {}", pull.phase, pull.error.map_or_else(String::new, |e| format!("{} {:?}", e.code, e.message)));
     };
+    if std::env::var_os("FETCH_UNTIL_WAITING").is_some() {
+        models.pull(&repo, Default::default()).unwrap();
+        let mut pull = None;
+        until("it waits or ends", || {
+            pull = find(&models, &repo).filter(|p| matches!(p.phase, PullPhase::Waiting | PullPhase::Failed | PullPhase::Done));
+            pull.is_some()
+        });
+        let pull = pull.unwrap();
+        println!("\ntold: {:?} {:?}", pull.phase, pull.error);
+        return;
+    }
     tell();
     if var("FETCH_SMALL") != "0" {
         let larger = Command::new("mount").args(["-o", "remount,size=8m"]).arg(&folder).status().unwrap();
@@ -138,4 +149,22 @@ fn killed_it_says_what_is_here_and_goes_on() {
     bench.assert_whole(&repository(10));
     let sent: u64 = bench.hub.sent().values().sum();
     assert_eq!(sent, pull.total.unwrap() - have, "no byte that was safe comes again");
+}
+
+/// Another process fetches it and is killed: who followed goes on from what it left.
+#[test]
+fn who_follows_a_killed_process_takes_over() {
+    let bench = Bench::new();
+    bench.hub.pace(300_000);
+    let mut running = Child::of(&bench).command().stderr(Stdio::null()).spawn().unwrap();
+    until("the child is at it", || find(&bench.models(), REPO).is_some_and(|p| p.elsewhere && p.done > 0));
+    let models = bench.models();
+    models.pull(REPO, Default::default()).unwrap();
+    until("we follow", || find(&models, REPO).is_some_and(|p| p.elsewhere && p.done > 200_000));
+    running.kill().unwrap();
+    running.wait().unwrap();
+    until("we are at it", || find(&models, REPO).is_some_and(|p| !p.elsewhere));
+    bench.hub.pace(0);
+    until("it is done", || find(&models, REPO).is_some_and(|p| p.phase == PullPhase::Done));
+    bench.assert_whole(&repository(10));
 }

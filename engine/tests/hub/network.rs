@@ -7,6 +7,7 @@ use rmlx_engine::api::{PullOptions, PullPhase};
 
 use crate::bench::{Bench, PART, REPO, SHARDS, done, find, repository, tuning, until};
 use crate::hub::{Hub, What};
+use crate::killed::Child;
 
 #[test]
 fn offline_it_waits_and_goes_on_by_itself() {
@@ -22,15 +23,12 @@ fn offline_it_waits_and_goes_on_by_itself() {
     let pull = find(&models, REPO).unwrap();
     assert_eq!(pull.error.as_ref().unwrap().code, "hub_offline");
     assert!(pull.done >= 200_000 && pull.rate == 0, "{pull:?}");
-    let port_of = |port| {
-        let mut hub = None;
-        until("the port is free again", || {
-            hub = Hub::with(state.clone(), port).ok();
-            hub.is_some()
-        });
-        hub.unwrap()
-    };
-    bench.hub = port_of(port);
+    let mut again = None;
+    until("the port is free again", || {
+        again = Hub::with(state.clone(), port).ok();
+        again.is_some()
+    });
+    bench.hub = again.unwrap();
     bench.hub.pace(0);
     until("it is done", || find(&models, REPO).is_some_and(|p| p.phase == PullPhase::Done));
     bench.assert_whole(&repository(10));
@@ -127,4 +125,31 @@ fn a_branch_that_moved_is_followed() {
     assert_eq!(sent, pull.total.unwrap() - first, "the first shard's parts stay");
     assert!(first > 0);
     assert!(!bench.repo().folder.join("blobs").join(repository(10).file(SHARDS[1]).etag()).exists());
+}
+
+/// Both spellings; what is excepted is asked directly, which nobody answers.
+#[test]
+fn proxies_of_the_environment_are_used() {
+    for (name, except, whole) in
+        [("http_proxy", "", true), ("HTTP_PROXY", "", true), ("ALL_PROXY", "", true), ("HTTP_PROXY", "hub.invalid", false)]
+    {
+        let bench = Bench::new();
+        let child = Child { endpoint: "http://hub.invalid".into(), ..Child::of(&bench) };
+        let mut command = child.command();
+        for other in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY", "https_proxy", "HTTPS_PROXY"]
+        {
+            command.env_remove(other);
+        }
+        command.env(name, &bench.hub.endpoint).env("NO_PROXY", except).env("FETCH_UNTIL_WAITING", "1");
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{told}");
+        if whole {
+            assert!(told.contains("told: Done"), "{name}: {told}");
+            bench.assert_whole(&repository(10));
+        } else {
+            assert!(told.contains("hub_offline") && told.contains("hub.invalid cannot be reached"), "{told}");
+            assert!(bench.hub.seen().is_empty());
+        }
+    }
 }

@@ -210,6 +210,81 @@ print(snapshot_download(sys.argv[2], cache_dir=sys.argv[1], local_files_only=Tru
     );
 }
 
+/// Over TLS, with the roots that the system knows: a certificate that it does not know is refused, and the token with it.
+#[test]
+#[ignore = "needs a Python and openssl"]
+fn proof_tls_trusts_what_the_system_trusts() {
+    use std::io::{BufRead, BufReader};
+    let bench = Bench::new();
+    let keys = tempfile::tempdir().unwrap();
+    let (cert, key) = (keys.path().join("cert.pem"), keys.path().join("key.pem"));
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=CA:FALSE"])
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&cert)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let script = r#"
+import socket, ssl, sys, threading
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1], sys.argv[2])
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+def pump(a, b):
+    try:
+        while data := a.recv(65536):
+            b.sendall(data)
+    except OSError:
+        pass
+    finally:
+        b.close()
+def serve(plain):
+    try:
+        secure = context.wrap_socket(plain, server_side=True)
+    except OSError:
+        return
+    hub = socket.create_connection(("127.0.0.1", int(sys.argv[3])))
+    threading.Thread(target=pump, args=(secure, hub), daemon=True).start()
+    pump(hub, secure)
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"#;
+    let mut front = Command::new("python3")
+        .args(["-c", script])
+        .args([&cert, &key])
+        .arg(bench.hub.port().to_string())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut port = String::new();
+    BufReader::new(front.stdout.as_mut().unwrap()).read_line(&mut port).unwrap();
+    let child = Child { endpoint: format!("https://localhost:{}", port.trim()), ..Child::of(&bench) };
+    let told = |roots: Option<&Path>| {
+        let mut command = child.command();
+        command
+            .env("FETCH_UNTIL_WAITING", "1")
+            .env("NO_PROXY", "localhost")
+            .env_remove("SSL_CERT_FILE")
+            .env_remove("SSL_CERT_DIR");
+        if let Some(roots) = roots {
+            command.env("SSL_CERT_FILE", roots);
+        }
+        String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned()
+    };
+    let unknown = told(None);
+    assert!(unknown.contains("hub_offline") && unknown.contains("certificate"), "{unknown}");
+    assert!(bench.hub.seen().is_empty());
+    let known = told(Some(&cert));
+    assert!(known.contains("told: Done"), "{known}");
+    bench.assert_whole(&repository(10));
+    front.kill().unwrap();
+    front.wait().unwrap();
+}
+
 struct Serving {
     child: std::process::Child,
     endpoint: String,

@@ -49,6 +49,7 @@ fn whatever_breaks_once_is_asked_for_again() {
         (What::IgnoreRange, 1),
         (What::IgnoreRange, 1000),
         (What::Delay(Duration::from_millis(50)), 5),
+        (What::Delay(long), 1),
     ] {
         let bench = Bench::new();
         bench.hub.fault(SHARDS[1], times, what.clone());

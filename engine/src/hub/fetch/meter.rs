@@ -121,3 +121,44 @@ impl Limit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_of_the_last_seconds() {
+        let meter = Meter::default();
+        assert_eq!(meter.rate(), 0);
+        let now = Instant::now();
+        let mut slots: VecDeque<_> = (0..10).map(|i| (now - Duration::from_secs(10 - i), 1000)).collect();
+        // What came before the window does not count.
+        slots[0].1 = 1_000_000;
+        *meter.slots.lock().unwrap() = slots;
+        assert!((900..1300).contains(&meter.rate()), "{}", meter.rate());
+        meter.set(10, 5);
+        meter.take_done(20);
+        assert_eq!((meter.done(), meter.verified()), (0, 5));
+    }
+
+    #[test]
+    fn nothing_comes_in_a_flood_after_a_sleep() {
+        let limit = Limit::default();
+        limit.set(Some(1_000_000));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        // As if it had slept for an hour, in which 3.6 GB would have been due.
+        limit.state.lock().unwrap().1 = Instant::now() - Duration::from_secs(3600);
+        let begin = Instant::now();
+        runtime.block_on(async {
+            for _ in 0..10 {
+                limit.take(50_000).await;
+            }
+        });
+        let time = begin.elapsed();
+        assert!(time >= Duration::from_millis(200) && time < Duration::from_secs(5), "{time:?}");
+        limit.set(None);
+        let begin = Instant::now();
+        runtime.block_on(limit.take(1 << 40));
+        assert!(begin.elapsed() < Duration::from_secs(1));
+    }
+}

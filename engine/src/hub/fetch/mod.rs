@@ -245,7 +245,7 @@ impl Fetch {
     async fn parts(&self, target: &Arc<Target>) -> Result<(), Stopped> {
         let missing = target.partial.done().missing(target.file.bytes, self.tuning.part);
         // Servers that know no ranges have small files nevertheless.
-        let ranged = missing != [0..target.file.bytes];
+        let ranged = missing.first() != Some(&(0..target.file.bytes));
         let mut missing = missing.into_iter().peekable();
         let mut tasks = JoinSet::new();
         let mut first = None;

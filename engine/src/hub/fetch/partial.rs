@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::iter;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -70,7 +71,7 @@ impl Ranges {
     pub fn missing(&self, size: u64, most: u64) -> Vec<Range<u64>> {
         let mut missing = Vec::new();
         let mut at = 0;
-        for there in self.0.iter().cloned().chain([size..size]) {
+        for there in self.0.iter().cloned().chain(iter::once(size..size)) {
             while at < there.start {
                 let end = (at / most + 1).saturating_mul(most).min(there.start);
                 missing.push(at..end);

@@ -50,14 +50,14 @@ impl Remote {
             if !status.is_redirection() {
                 return Err(self.refused(repo, &url, status, response.headers()));
             }
-            url = self.next(&url, &response)?;
+            let location = response.headers().get(LOCATION).and_then(|l| l.to_str().ok());
+            url = self.next(&url, location)?;
         }
         Err(Trouble::never(self.bad_answer(&format!("more than {MOST_REDIRECTS} redirects for a file of {repo}"))))
     }
 
-    fn next(&self, url: &Url, response: &Response) -> Result<Url, Trouble> {
+    pub(super) fn next(&self, url: &Url, location: Option<&str>) -> Result<Url, Trouble> {
         let bad = |what: &str| Trouble::never(self.bad_answer(what));
-        let location = response.headers().get(LOCATION).and_then(|l| l.to_str().ok());
         let next = url.join(location.ok_or_else(|| bad("a redirect to nowhere"))?).map_err(|_| bad("a redirect to nowhere"))?;
         match (url.scheme(), next.scheme()) {
             (_, "https") | ("http", "http") => Ok(next),

@@ -40,10 +40,13 @@ impl Trouble {
     }
 }
 
-/// What happens on this machine happens again.
+/// Networks and servers recover; what happens on this machine happens again.
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
-        Self::never(error)
+        match error {
+            Error::Hub { cause: HubCause::Offline | HubCause::Busy, .. } => Self::later(error),
+            other => Self::never(other),
+        }
     }
 }
 

@@ -65,7 +65,7 @@ async fn answer(state: &Arc<State>, request: &Parts, other: bool) -> Response {
             seen(None);
             match find(state, &format!("{org}/{name}"), &revision.join("/")) {
                 Ok(repository) => json_answer(repository.tree()),
-                Err(answer) => answer,
+                Err(answer) => *answer,
             }
         }
         [org, name, "resolve", ref rest @ ..] => {
@@ -93,14 +93,14 @@ async fn listing(state: &Arc<State>, repo: &str, revision: &str, request: &Parts
         Err(_) if !lock(&state.repos).contains_key(repo) && token(&request.headers).is_none() => {
             refusal(401, Some("RepoNotFound"), "Invalid username or password.")
         }
-        Err(answer) => answer,
+        Err(answer) => *answer,
     }
 }
 
 async fn resolve(state: &Arc<State>, repo: &str, revision: &str, seen: &Seen, request: &Parts) -> Response {
     let repository = match find(state, repo, revision) {
         Ok(repository) => repository,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let name = seen.file.as_deref().unwrap_or_default();
     // The other address is open to whoever knows it.
@@ -261,11 +261,13 @@ impl Drop for Count {
     }
 }
 
-fn find(state: &State, repo: &str, revision: &str) -> Result<Repository, Response> {
+fn find(state: &State, repo: &str, revision: &str) -> Result<Repository, Box<Response>> {
     let repos = lock(&state.repos);
-    let Some(commits) = repos.get(repo) else { return Err(refusal(404, Some("RepoNotFound"), "Repository not found")) };
+    let Some(commits) = repos.get(repo) else {
+        return Err(refusal(404, Some("RepoNotFound"), "Repository not found").into());
+    };
     let fits = |r: &&Repository| r.commit == revision || r.branches.iter().any(|b| b == revision);
-    commits.iter().rev().find(fits).cloned().ok_or_else(|| refusal(404, Some("RevisionNotFound"), "Invalid rev id"))
+    commits.iter().rev().find(fits).cloned().ok_or_else(|| refusal(404, Some("RevisionNotFound"), "Invalid rev id").into())
 }
 
 fn search(state: &State, query: &str) -> Value {
