@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use rmlx_engine::api::{Activity, Options};
+use rmlx_engine::api::{Activity, Options, Pull, PullPhase};
 use rmlx_engine::engine::{Canceller, Engine};
 use rmlx_engine::error::{Error, Result};
 use rmlx_engine::log;
@@ -25,6 +25,8 @@ const ENDPOINT_GRACE: Duration = Duration::from_secs(2);
 const ENGINE_GRACE: Duration = Duration::from_secs(5);
 /// The engine tells of every change; the page and the menu hear of them this often at most.
 const COALESCE: Duration = Duration::from_millis(50);
+/// Bytes of JSON that a change may have: the web view keeps memory for good when one is too long.
+const CHANGE_LIMIT: usize = 4096;
 
 /// Managed by Tauri as `Arc<State>`.
 pub struct State {
@@ -33,6 +35,10 @@ pub struct State {
     pub endpoint: Endpoint,
     /// Of the load that the page asked for last.
     pub load: Mutex<Option<Canceller>>,
+    /// Ends the check of a model's files that the page asked for last.
+    pub verify: Mutex<Option<Arc<AtomicBool>>>,
+    /// Something is being downloaded by this process.
+    fetching: AtomicBool,
     /// The newest that the engine told of.
     pub activity: Arc<Mutex<Activity>>,
     /// What the page wants to find again when its window comes back.
@@ -55,6 +61,8 @@ impl State {
             engine: RwLock::new(Some(engine)),
             endpoint: Endpoint::default(),
             load: Mutex::default(),
+            verify: Mutex::default(),
+            fetching: AtomicBool::new(false),
             page: Mutex::default(),
             window: window::Memory::default(),
             shortcut: Shortcut::default(),
@@ -77,7 +85,7 @@ impl State {
     /// Something would be lost or cut off if the app ended now.
     pub fn in_use(&self) -> bool {
         let activity = lock(&self.activity);
-        activity.running > 0 || activity.loading.is_some() || self.endpoint.is_on()
+        activity.running > 0 || activity.loading.is_some() || self.fetching.load(Ordering::SeqCst) || self.endpoint.is_on()
     }
 
     fn share(&self) {
@@ -134,6 +142,14 @@ pub fn start<R: Runtime>(app: &AppHandle<R>, engine: Engine) {
         let _ = wake.try_send(());
     });
     app.manage(state.clone());
+    match engine.models() {
+        Ok(models) => {
+            let app = app.clone();
+            models.watch_pulls(move |pulls| on_pulls(&app, pulls));
+        }
+        Err(error) => tracing::warn!(code = error.code(), "nothing can be downloaded: {error}"),
+    }
+    drop(engine);
     let app = app.clone();
     thread::spawn(move || {
         let mut last = Activity::default();
@@ -160,6 +176,20 @@ fn on_activity<R: Runtime>(app: &AppHandle<R>, state: &State, last: &Activity, n
         state.share();
     }
     window::after_work(app);
+}
+
+/// From the downloads' own thread.
+pub(crate) fn on_pulls<R: Runtime>(app: &AppHandle<R>, pulls: &[Pull]) {
+    let ended = |phase| matches!(phase, PullPhase::Paused | PullPhase::Done | PullPhase::Failed);
+    let fetching = pulls.iter().any(|pull| !pull.elsewhere && !ended(pull.phase));
+    let state = state(app);
+    let before = state.fetching.swap(fetching, Ordering::SeqCst);
+    let short = serde_json::to_vec(pulls).is_ok_and(|json| json.len() <= CHANGE_LIMIT);
+    // Without them the page asks.
+    tell(app, "pulls", short.then_some(pulls));
+    if before && !fetching {
+        window::after_work(app);
+    }
 }
 
 /// The app, until the user quits it.

@@ -190,7 +190,7 @@ fn release<R: Runtime>(app: &AppHandle<R>) -> tauri::Result<()> {
 }
 
 /// Closing hides where the menu-bar icon, or the Dock, brings the window back. Where nothing does (a Linux desktop without a place
-/// for icons) it ends the app, unless an answer, a load or the endpoint is at work: then it hides, a second start or the shortcut
+/// for icons) it ends the app, unless an answer, a load, a download or the endpoint is at work: then it hides, a second start or the shortcut
 /// shows it again, and the app ends by itself once that work is done.
 fn close<R: Runtime>(app: &AppHandle<R>) {
     let state = state(app);

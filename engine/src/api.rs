@@ -295,6 +295,8 @@ pub struct ModelEntry {
     pub bytes: u64,
     /// `None`: its configuration names none.
     pub architecture: Option<String>,
+    /// Such as `affine 4-bit, group 64`; `None`: not quantized.
+    pub quantization: Option<String>,
     pub source: ModelSource,
     /// Without one the model is a base model: it continues text and does not answer.
     pub has_chat_template: bool,

@@ -26,6 +26,7 @@ use crate::config::ModelConfig;
 use crate::decode::{Plan, Resolved};
 use crate::doctor;
 use crate::error::{Error, Result};
+use crate::fit;
 pub use crate::hub::STARTER;
 use crate::hub::{self, Snapshot, import};
 use crate::paths;
@@ -119,6 +120,16 @@ impl Engine {
         Ok(reader)
     }
 
+    /// Gives the resident model's memory back; nothing where there is none.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] while it answers or another one is being loaded.
+    pub fn unload(&self) -> Result<()> {
+        let (reply, answer) = mpsc::channel();
+        self.send(Command::Unload(reply))?;
+        worker::answer(&answer)?
+    }
+
     /// Answers; a model that is not resident is loaded first, with its events in the same reader.
     ///
     /// # Errors
@@ -208,6 +219,11 @@ impl Engine {
             None => import::named(&paths::models(), &name.unwrap_or_else(|| import::default_name(file)))?,
         };
         Ok(import::gguf(file, &import::ImportOptions { out, force }, progress)?.folder)
+    }
+
+    /// Of this machine, in bytes; `None` where the system does not say.
+    pub fn memory() -> Option<u64> {
+        fit::room().map(|room| room.most)
     }
 
     pub fn status(&self) -> Status {

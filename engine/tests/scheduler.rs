@@ -427,6 +427,59 @@ fn answers_go_on_while_another_model_loads() {
 }
 
 /// With real models: the answer is the reference's although its model went in the middle.
+fn unload(worker: &Handle) -> Result<()> {
+    let (reply, answer) = mpsc::channel();
+    worker.send(Command::Unload(reply)).unwrap();
+    answer.recv_timeout(PATIENCE).expect("an answer")
+}
+
+#[test]
+fn a_model_is_unloaded_unless_it_answers() {
+    let gate = Gate::default();
+    let worker = gated(&gate);
+    // Nothing is there to unload.
+    unload(&worker).unwrap();
+    let answer = ask(&worker, "qwen3", vec![1], 4);
+    gate.allow(2);
+    gate.arrives(3);
+    let (reply, refused) = mpsc::channel();
+    worker.send(Command::Unload(reply)).unwrap();
+    gate.allow(1);
+    let refused = refused.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert_eq!(refused.code(), "invalid_request", "{refused}");
+    gate.open();
+    // The answer lost nothing by it.
+    assert_eq!(Answer::read(answer).ids, [1; 4]);
+    assert_eq!(worker.activity().model.as_deref(), Some("qwen3"));
+    unload(&worker).unwrap();
+    assert_eq!(status(&worker).resident, [""; 0]);
+    assert_eq!(worker.activity().model, None);
+    // It comes back when it is wanted.
+    assert_eq!(Answer::read(ask(&worker, "qwen3", vec![2], 3)).ids, [2; 3]);
+}
+
+#[test]
+fn a_load_is_not_undone_half_way() {
+    let gate = Gate::default();
+    let at = gate.clone();
+    let worker = loading(move |_, progress| {
+        tell(progress, |i| {
+            if i == 50 {
+                at.pass();
+            }
+        })?;
+        Ok(Fake::new(echo))
+    });
+    let load = load_model(&worker, "qwen3");
+    gate.arrives(1);
+    let (reply, refused) = mpsc::channel();
+    worker.send(Command::Unload(reply)).unwrap();
+    gate.open();
+    assert_eq!(refused.recv_timeout(PATIENCE).unwrap().unwrap_err().code(), "invalid_request");
+    assert!(matches!(load.last(), Some(Event::Loaded)));
+    assert_eq!(status(&worker).resident, ["qwen3"]);
+}
+
 #[test]
 fn an_answer_outlives_the_residence_of_its_model() {
     let folder = oracle("qwen3");

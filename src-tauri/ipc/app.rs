@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use rmlx_engine::api::{Activity, ErrorInfo};
-use rmlx_engine::engine::MLX_VERSION;
+use rmlx_engine::engine::{Engine, MLX_VERSION, STARTER};
 use rmlx_engine::error::{Error, Result};
 use tauri::Url;
 
@@ -23,16 +23,22 @@ pub struct AppInfo {
     platform: &'static str,
     tray: bool,
     shortcut_problem: Option<String>,
+    demo: &'static str,
+    memory: Option<u64>,
 }
 
 #[tauri::command]
 pub async fn app_info(state: Shared<'_>) -> Reply<AppInfo> {
+    // On a Mac the system's tools are asked.
+    let memory = blocking(|| Ok(Engine::memory())).await?;
     Ok(AppInfo {
         version: env!("CARGO_PKG_VERSION"),
         mlx_version: MLX_VERSION,
         platform: std::env::consts::OS,
         tray: state.tray.load(Ordering::SeqCst),
         shortcut_problem: state.shortcut.problem(),
+        demo: STARTER,
+        memory,
     })
 }
 

@@ -8,6 +8,7 @@ include!("list.rs");
 mod app;
 mod chat;
 mod endpoint;
+mod hub;
 mod models;
 mod settings;
 mod stream;
@@ -17,7 +18,7 @@ mod tests;
 use std::sync::Arc;
 
 use rmlx_engine::api::ErrorInfo;
-use rmlx_engine::engine::Engine;
+use rmlx_engine::engine::{Engine, Models};
 use rmlx_engine::error::{Error, Result};
 use tauri::Runtime;
 use tauri::ipc::Invoke;
@@ -45,4 +46,10 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 async fn with_engine<T: Send + 'static>(state: &State, work: impl FnOnce(Engine) -> Result<T> + Send + 'static) -> Reply<T> {
     let engine = state.engine().map_err(|error| ErrorInfo::from(&error))?;
     blocking(move || work(engine)).await
+}
+
+/// For what may take long: the engine is not kept from ending meanwhile.
+async fn with_models<T: Send + 'static>(state: &State, work: impl FnOnce(Models) -> Result<T> + Send + 'static) -> Reply<T> {
+    let models = state.engine().and_then(|engine| engine.models()).map_err(|error| ErrorInfo::from(&error))?;
+    blocking(move || work(models)).await
 }

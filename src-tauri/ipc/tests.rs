@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use rmlx_engine::api::{Device, Event, Options, Role};
+use rmlx_engine::api::{Device, Event, Options, PullPhase, Role};
 use serde_json::{Value, json};
 use tauri::ipc::{CallbackFn, InvokeBody, InvokeResponseBody};
 use tauri::test::{INVOKE_KEY, MockRuntime, get_ipc_response, mock_builder};
@@ -16,7 +16,7 @@ use tauri::webview::InvokeRequest;
 use tauri::{App, Listener, WebviewUrl, WebviewWindow, WebviewWindowBuilder};
 
 use super::*;
-use crate::app::{configure, context, lock, start};
+use crate::app::{configure, context, lock, on_pulls, start};
 use crate::window::MAIN;
 
 macro_rules! names {
@@ -262,7 +262,107 @@ fn a_model_is_loaded_with_its_stages_and_the_activity_is_told() {
     assert!(rig.ok("activity_get", json!({}))["model"].as_str().unwrap().ends_with("qwen3"));
     let unknown = json!({ "model": "no-such-model", "onEvents": "__CHANNEL__:4" });
     assert_eq!(rig.code("model_load", unknown), "model_not_found");
-    assert_eq!(rig.ok("models_list", json!({})), serde_json::to_value(engine(&rig).list().unwrap()).unwrap());
+    let here = engine(&rig).models().unwrap().list().unwrap();
+    assert_eq!(rig.ok("models_list", json!({})), serde_json::to_value(here).unwrap());
+}
+
+#[test]
+fn a_model_is_unloaded() {
+    let rig = Rig::new();
+    rig.ok("model_unload", json!({}));
+    rig.ok("model_load", json!({ "model": tiny(), "onEvents": "__CHANNEL__:1" }));
+    rig.ok("model_unload", json!({}));
+    let begun = Instant::now();
+    while rig.ok("activity_get", json!({}))["model"] != Value::Null {
+        assert!(begun.elapsed() < PATIENCE, "it is still there");
+        thread::yield_now();
+    }
+    // It comes back.
+    rig.ok("model_load", json!({ "model": tiny(), "onEvents": "__CHANNEL__:2" }));
+}
+
+#[test]
+fn a_models_files_are_checked() {
+    let rig = Rig::new();
+    // As in a cache, where a file is called by its hash.
+    let repository = rig.home.path().join("models--a--b");
+    let (blobs, snapshot) = (repository.join("blobs"), repository.join("snapshots").join("0".repeat(40)));
+    fs::create_dir_all(&blobs).unwrap();
+    fs::create_dir_all(&snapshot).unwrap();
+    let hello = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    let other = hello.replace('2', "3");
+    for (name, hash) in [("config.json", hello), ("model.safetensors", &other)] {
+        fs::write(blobs.join(hash), "hello").unwrap();
+        std::os::unix::fs::symlink(blobs.join(hash), snapshot.join(name)).unwrap();
+    }
+    let checks = rig.ok("model_verify", json!({ "model": snapshot, "onEvents": "__CHANNEL__:5" }));
+    let state = |name: &str| {
+        let file = checks.as_array().unwrap().iter().find(|file| file["name"] == name);
+        file.unwrap_or_else(|| panic!("{name}: {checks}"))["state"].clone()
+    };
+    assert_eq!((state("config.json"), state("model.safetensors")), (json!("right"), json!("wrong")));
+    let last: Value = serde_json::from_str(lock(&rig.messages)[&5].last().unwrap()).unwrap();
+    assert_eq!(last, json!({ "done": 10, "total": 10 }));
+    // Where none is going on.
+    rig.ok("model_verify_stop", json!({}));
+    assert_eq!(rig.code("model_verify", json!({ "model": "no-such-model", "onEvents": "__CHANNEL__:6" })), "model_not_found");
+    assert_eq!(rig.code("model_remove", json!({ "model": "no-such-model" })), "model_not_found");
+}
+
+/// Nothing here reaches for the network.
+#[test]
+fn what_is_no_repository_is_refused_and_suggestions_are_there() {
+    let rig = Rig::new();
+    for wrong in ["", "../x", "a/b/c", "a b/c"] {
+        assert_eq!(rig.code("pull_plan", json!({ "model": wrong })), "invalid_request", "{wrong}");
+        assert_eq!(rig.code("pull_start", json!({ "model": wrong, "options": {} })), "invalid_request", "{wrong}");
+        assert_eq!(rig.code("pull_pause", json!({ "model": wrong })), "invalid_request", "{wrong}");
+        assert_eq!(rig.code("pull_cancel", json!({ "model": wrong })), "invalid_request", "{wrong}");
+    }
+    assert!(rig.call("pull_start", json!({ "model": "a/b", "options": { "nonsense": true } })).is_err());
+    let suggestions = rig.ok("catalogue_list", json!({}));
+    assert!(suggestions.as_array().is_some_and(|all| !all.is_empty()), "{suggestions}");
+}
+
+#[test]
+fn downloads_are_told_and_too_many_are_asked_for() {
+    let rig = Rig::new();
+    let heard = rig.hear("pulls");
+    let pull = |n: usize, phase| rmlx_engine::api::Pull {
+        repo: format!("example/model-{n}"),
+        revision: "main".into(),
+        commit: None,
+        phase,
+        done: 1,
+        total: Some(2),
+        verified: 0,
+        rate: 3,
+        seconds_left: Some(4),
+        error: None,
+        elsewhere: false,
+    };
+    let tell = |pulls: &[rmlx_engine::api::Pull]| {
+        on_pulls(rig.app.handle(), pulls);
+        let told = |value: &Value| value.is_null() || value.as_array().is_some_and(|all| all.len() == pulls.len());
+        let begun = Instant::now();
+        loop {
+            // The engine's own downloads, of which there are none, are told as well.
+            let value = heard.recv_timeout(PATIENCE).unwrap();
+            if told(&value) {
+                return value;
+            }
+            assert!(begun.elapsed() < PATIENCE);
+        }
+    };
+    let state = crate::app::state(rig.app.handle());
+    let one = [pull(1, PullPhase::Fetching)];
+    assert_eq!(tell(&one), serde_json::to_value(&one).unwrap());
+    // The app does not end in the middle of a download.
+    assert!(state.in_use());
+    assert_eq!(tell(&[pull(1, PullPhase::Paused)])[0]["phase"], "paused");
+    assert!(!state.in_use());
+    let many: Vec<_> = (0..100).map(|n| pull(n, PullPhase::Paused)).collect();
+    assert_eq!(tell(&many), Value::Null);
 }
 
 fn engine(rig: &Rig) -> Engine {
@@ -318,6 +418,8 @@ fn the_page_knows_where_it_is_and_keeps_a_bounded_state() {
     assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(info["platform"], std::env::consts::OS);
     assert_eq!((&info["tray"], &info["shortcut_problem"]), (&json!(false), &Value::Null));
+    assert_eq!(info["demo"], rmlx_engine::engine::STARTER);
+    assert!(info["memory"].as_u64().is_some_and(|bytes| bytes > 1 << 28), "{info}");
 
     assert_eq!(rig.ok("page_state_get", json!({})), "");
     rig.ok("page_state_set", json!({ "state": "x".repeat(64 << 10) }));

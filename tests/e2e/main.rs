@@ -13,6 +13,8 @@
 mod app;
 mod desk;
 mod http;
+#[path = "../../engine/tests/support/hub/mod.rs"]
+mod hub;
 mod page;
 mod screen;
 mod tray;
@@ -21,6 +23,7 @@ mod wait;
 mod chat;
 mod content;
 mod desktop;
+mod download;
 mod endpoint;
 mod figures;
 mod keyboard;

@@ -1,25 +1,32 @@
 /**
  * The page's backend without an engine: scripted models, conversations and answers, for a browser. `dev.html?...` takes
- * `speed` (tokens a second), `models=none`, `thread=N` (messages of one long conversation), `load` and `prefill` (milliseconds),
- * `platform=macos|linux`, `theme`, `shortcut=taken`, `fresh` (forget what was open).
+ * `speed` (tokens a second), `models=none|demo|many`, `thread=N` (messages of one long conversation), `load` and `prefill` (milliseconds),
+ * `platform=macos|linux`, `theme`, `shortcut=taken`, `fresh` (forget what was open), and what `hub.ts` says.
  */
 import type { Failure } from "../src/failure";
 import type {
   Activity,
   AnswerInfo,
+  CatalogueEntry,
   ConversationEntry,
   EndpointState,
   Event,
+  FileCheck,
   Finished,
+  HubModel,
   ModelEntry,
+  Pull,
+  PullPlan,
   Role,
   Settings,
   Theme,
   Thread,
   ThreadMessage,
+  TokenState,
   Turn,
 } from "../src/gen/api";
-import type { AppInfo, Backend, Changes, DeepPartial } from "../src/ipc";
+import type { AppInfo, Backend, Changes, DeepPartial, Progress } from "../src/ipc";
+import { StubHub } from "./hub";
 import { answerTo } from "./samples";
 
 interface Node {
@@ -49,6 +56,7 @@ interface Running {
 }
 
 const DAY = 86_400_000;
+const DEMO = "SmolLM2-135M-Instruct";
 const STATE_KEY = "stub-page-state";
 const sleep = (ms: number) => new Promise<void>((done) => setTimeout(done, ms));
 const fail = (code: string, message: string): Failure => ({ code, message });
@@ -75,6 +83,7 @@ export class Stub implements Backend {
   private state: EndpointState = { state: "off" };
   private kept: Settings;
   private readonly installed: ModelEntry[];
+  readonly hub: StubHub;
   takenPort: number | null = null;
 
   constructor(private readonly query: URLSearchParams) {
@@ -88,8 +97,10 @@ export class Stub implements Backend {
       shortcut: "CmdOrCtrl+Shift+Space",
       chat: { system: "", temperature: null, max_tokens: null },
       endpoint: { enabled: false, port: 8080 },
+      models: { folder: null, rate_limit: null },
     };
-    this.installed = query.get("models") === "none" ? [] : models();
+    this.installed = models(query.get("models"));
+    this.hub = new StubHub(query, this.installed, (pulls) => { this.tell("pulls", pulls); });
     this.seed();
     const long = number("thread", 0);
     if (long > 0) this.seedLong(long);
@@ -104,7 +115,7 @@ export class Stub implements Backend {
 
   /** As if a model was installed meanwhile. */
   installAll(): void {
-    this.installed.push(...models());
+    this.installed.push(...models(null));
   }
 
   // ---- data ----
@@ -207,7 +218,7 @@ export class Stub implements Backend {
     this.call("info");
     const problem = this.query.get("shortcut") === "taken" ? "another program has it" : null;
     const platform = this.query.get("platform") ?? "linux";
-    return { version: "0.2.0", mlx_version: "0.32.2", platform, tray: platform === "macos", shortcut_problem: problem };
+    return { version: "0.2.0", mlx_version: "0.32.2", platform, tray: platform === "macos", shortcut_problem: problem, demo: DEMO, memory: 17_179_869_184 };
   }
 
   async activity(): Promise<Activity> {
@@ -251,6 +262,74 @@ export class Stub implements Backend {
   async stopLoad(): Promise<void> {
     this.call("stopLoad");
     if (this.loading) this.loading.stopped = true;
+  }
+
+  async unload(): Promise<void> {
+    this.call("unload");
+
+    if (this.running.size > 0) throw fail("invalid_request", "answers are being made with this model\nhint: stop them, or wait until they are complete");
+    this.resident = null;
+    this.tell("activity", await this.activity());
+  }
+
+  async verify(model: string, on: (progress: Progress) => void): Promise<FileCheck[]> {
+    this.call("verify");
+    return this.hub.verify(model, on);
+  }
+
+  async stopVerify(): Promise<void> {
+    this.call("stopVerify");
+    this.hub.stopVerify();
+  }
+
+  async removeModel(model: string): Promise<number> {
+    this.call("removeModel");
+    return this.hub.remove(model);
+  }
+
+  async catalogue(): Promise<CatalogueEntry[]> {
+    this.call("catalogue");
+    return this.hub.catalogue();
+  }
+
+  async searchHub(words: string): Promise<HubModel[]> {
+    this.call("searchHub");
+    return this.hub.search(words);
+  }
+
+  async plan(model: string): Promise<PullPlan> {
+    this.call("plan");
+    return this.hub.plan(model);
+  }
+
+  async pull(model: string, anyway: boolean): Promise<Pull> {
+    this.call("pull");
+    return this.hub.pull(model, anyway);
+  }
+
+  async pulls(): Promise<Pull[]> {
+    this.call("pulls");
+    return structuredClone(this.hub.pulls);
+  }
+
+  async pausePull(model: string): Promise<void> {
+    this.call("pausePull");
+    await this.hub.pause(model);
+  }
+
+  async cancelPull(model: string): Promise<void> {
+    this.call("cancelPull");
+    await this.hub.cancel(model);
+  }
+
+  async token(): Promise<TokenState> {
+    this.call("token");
+    return this.hub.state;
+  }
+
+  async setToken(token: string | null): Promise<TokenState> {
+    this.call("setToken");
+    return this.hub.setToken(token);
   }
 
   async conversations(search?: string): Promise<ConversationEntry[]> {
@@ -395,12 +474,13 @@ export class Stub implements Backend {
 
   async setSettings(patch: DeepPartial<Settings>): Promise<Settings> {
     this.call("setSettings");
-    const { chat, endpoint, ...rest } = patch;
+    const { chat, endpoint, models, ...rest } = patch;
     this.kept = {
       ...this.kept,
       ...rest,
       chat: { ...this.kept.chat, ...chat },
       endpoint: { ...this.kept.endpoint, ...endpoint },
+      models: { ...this.kept.models, ...models },
     };
     this.tell("settings", structuredClone(this.kept));
     return structuredClone(this.kept);
@@ -467,24 +547,33 @@ function finished(question: string, answer: string, speed: number): Finished {
   };
 }
 
-function models(): ModelEntry[] {
+/** `none`: an empty machine; `demo`: as it is at first; `many`: forty. */
+function models(which: string | null): ModelEntry[] {
   const entry = (name: string, bytes: number, more: Partial<ModelEntry> = {}): ModelEntry => ({
     name,
     folder: `/models/${name}`,
     bytes,
-    architecture: "llama",
+    architecture: "LlamaForCausalLM",
+    quantization: null,
     source: "own",
     has_chat_template: true,
     problem: null,
     ...more,
   });
+  if (which === "none") return [];
+  const cached = { source: "hugging_face", quantization: "affine 4-bit, group 64" } as const;
+  const demo = entry(DEMO, 270_000_000);
+  if (which === "demo") return [demo];
+  const long = "example-organisation-with-a-long-name/A-Model-Whose-Name-Is-So-Long-That-It-Does-Not-Fit-Into-Any-Line-";
+  const more = which === "many" ? Array.from({ length: 36 }, (_, n) => entry(`${long}${String(n + 1)}`, 1e9 + n * 7e7, cached)) : [];
   return [
-    entry("SmolLM2-135M-Instruct", 270_000_000),
-    entry("Qwen3-8B-4bit", 4_610_000_000, { source: "hugging_face" }),
+    demo,
+    entry("Qwen3-8B-4bit", 4_610_000_000, cached),
     entry("Llama-3.2-1B", 2_470_000_000, { source: "hugging_face", has_chat_template: false }),
     entry("Mixtral-8x22B-4bit", 79_100_000_000, {
-      source: "hugging_face",
+      ...cached,
       problem: "this model cannot be run: no architecture here is called MixtralForCausalLM",
     }),
+    ...more,
   ];
 }

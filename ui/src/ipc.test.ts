@@ -33,6 +33,20 @@ it("every method calls its command with the arguments that the shell declares", 
     [(b) => b.models(), "models_list", {}],
     [(b) => b.load("m", on), "model_load", { model: "m" }],
     [(b) => b.stopLoad(), "model_load_stop", {}],
+    [(b) => b.unload(), "model_unload", {}],
+    [(b) => b.verify("m", on), "model_verify", { model: "m" }],
+    [(b) => b.stopVerify(), "model_verify_stop", {}],
+    [(b) => b.removeModel("m"), "model_remove", { model: "m" }],
+    [(b) => b.catalogue(), "catalogue_list", {}],
+    [(b) => b.searchHub("w"), "hub_search", { words: "w" }],
+    [(b) => b.plan("o/n"), "pull_plan", { model: "o/n" }],
+    [(b) => b.pull("o/n", true), "pull_start", { model: "o/n", options: { anyway: true } }],
+    [(b) => b.pulls(), "pulls_list", {}],
+    [(b) => b.pausePull("o/n"), "pull_pause", { model: "o/n" }],
+    [(b) => b.cancelPull("o/n"), "pull_cancel", { model: "o/n" }],
+    [(b) => b.token(), "token_get", {}],
+    [(b) => b.setToken("t"), "token_set", { token: "t" }],
+    [(b) => b.setToken(null), "token_set", { token: null }],
     [(b) => b.conversations(), "conversations_list", { search: null }],
     [(b) => b.conversations("x"), "conversations_list", { search: "x" }],
     [(b) => b.conversation(1), "conversation_get", { id: 1 }],
@@ -57,7 +71,7 @@ it("every method calls its command with the arguments that the shell declares", 
     await call(shell);
     const { onEvents, ...rest } = calls.at(-1)?.args ?? {};
     expect([calls.at(-1)?.command, rest]).toEqual([command, args]);
-    expect(onEvents !== undefined).toBe(command === "model_load" || command === "chat_follow");
+    expect(onEvents !== undefined).toBe(["model_load", "model_verify", "chat_follow"].includes(command));
   }
   const methods = Object.keys(shell).filter((name) => name !== "on");
   expect(new Set(expected.map(([call]) => /b\.(\w+)/.exec(call.toString())?.[1]))).toEqual(new Set(methods));

@@ -7,12 +7,18 @@ import { listen } from "@tauri-apps/api/event";
 import { asFailure, type Failure } from "./failure";
 import type {
   Activity,
+  CatalogueEntry,
   ConversationEntry,
   EndpointState,
   Event,
+  FileCheck,
+  HubModel,
   ModelEntry,
+  Pull,
+  PullPlan,
   Settings,
   Thread,
+  TokenState,
   Turn,
 } from "./gen/api";
 
@@ -27,6 +33,16 @@ export interface AppInfo {
   tray: boolean;
   /** Why the global shortcut does not work. */
   shortcut_problem: string | null;
+  /** The name of the very small model that comes with rMLX. */
+  demo: string;
+  /** Of this machine, in bytes; `null`: not known. */
+  memory: number | null;
+}
+
+/** Bytes. */
+export interface Progress {
+  done: number;
+  total: number;
 }
 
 /** A change that the shell tells of by itself. */
@@ -36,6 +52,8 @@ export interface Changes {
   settings: Settings;
   /** Conversations were changed, here or by another process. */
   conversations: null;
+  /** All downloads; `null`: too many for one message, `pulls` has them. */
+  pulls: Pull[] | null;
 }
 
 export interface Backend {
@@ -47,6 +65,28 @@ export interface Backend {
   load(model: string, on: (events: Event[]) => void): Promise<void>;
   /** Ends the load that was asked for last: it is rejected with the code `cancelled`. */
   stopLoad(): Promise<void>;
+  /** Gives the memory back; refused while answers are made. */
+  unload(): Promise<void>;
+  /** Hashes the files; rejected with `cancelled` after `stopVerify`. */
+  verify(model: string, on: (progress: Progress) => void): Promise<FileCheck[]>;
+  stopVerify(): Promise<void>;
+  /** Resolves to the bytes that are free now. */
+  removeModel(model: string): Promise<number>;
+
+  catalogue(): Promise<CatalogueEntry[]>;
+  searchHub(words: string): Promise<HubModel[]>;
+  /** What `ORG/NAME[@REVISION]` would take; nothing is fetched. */
+  plan(model: string): Promise<PullPlan>;
+  /** Begins a download, or goes on with it. `anyway`: although the plan says that it would not run here. */
+  pull(model: string, anyway: boolean): Promise<Pull>;
+  pulls(): Promise<Pull[]>;
+  pausePull(model: string): Promise<void>;
+  /** Ends it and removes what is here of it. */
+  cancelPull(model: string): Promise<void>;
+  /** Of the hub's access token, which never comes back to the page. */
+  token(): Promise<TokenState>;
+  /** `null` forgets it. */
+  setToken(token: string | null): Promise<TokenState>;
 
   conversations(search?: string): Promise<ConversationEntry[]>;
   conversation(id: number): Promise<Thread>;
@@ -95,8 +135,8 @@ async function call<T>(command: string, args?: InvokeArgs): Promise<T> {
 }
 
 /** A command that sends events while it runs. Resolves after the last of them has been handled. */
-function streaming<T>(command: string, args: Record<string, unknown>, on: (events: Event[]) => void): Promise<T> {
-  const onEvents = new Channel<Event[]>();
+function streaming<T, E>(command: string, args: Record<string, unknown>, on: (events: E) => void): Promise<T> {
+  const onEvents = new Channel<E>();
   onEvents.onmessage = on;
   return call<T>(command, { ...args, onEvents });
 }
@@ -107,6 +147,19 @@ export const shell: Backend = {
   models: () => call("models_list"),
   load: (model, on) => streaming("model_load", { model }, on),
   stopLoad: () => call("model_load_stop"),
+  unload: () => call("model_unload"),
+  verify: (model, on) => streaming("model_verify", { model }, on),
+  stopVerify: () => call("model_verify_stop"),
+  removeModel: (model) => call("model_remove", { model }),
+  catalogue: () => call("catalogue_list"),
+  searchHub: (words) => call("hub_search", { words }),
+  plan: (model) => call("pull_plan", { model }),
+  pull: (model, anyway) => call("pull_start", { model, options: { anyway } }),
+  pulls: () => call("pulls_list"),
+  pausePull: (model) => call("pull_pause", { model }),
+  cancelPull: (model) => call("pull_cancel", { model }),
+  token: () => call("token_get"),
+  setToken: (token) => call("token_set", { token }),
   conversations: (search) => call("conversations_list", { search: search ?? null }),
   conversation: (id) => call("conversation_get", { id }),
   rename: (id, title) => call("conversation_rename", { id, title }),

@@ -4,7 +4,7 @@ import type { ChatState } from "./pages/chat/state.svelte";
 import Chat from "./pages/chat/Chat.svelte";
 import type { Session } from "./session.svelte";
 
-export type PageName = "chat" | "settings";
+export type PageName = "chat" | "models" | "settings";
 
 export interface PageProps {
   session: Session;
@@ -16,6 +16,7 @@ type Page = Component<PageProps>;
 
 export const pages: Record<PageName, () => Page | Promise<Page>> = {
   chat: () => Chat,
-  // Rarely opened, so it comes when it is.
+  // Rarely opened, so they come when they are.
+  models: async () => (await import("./pages/models/Models.svelte")).default,
   settings: async () => (await import("./pages/settings/Settings.svelte")).default,
 };

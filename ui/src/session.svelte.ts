@@ -1,6 +1,8 @@
 /** What all pages share: the backend, the settings, and how the page speaks to its user. */
+import { Downloads } from "./hub/downloads.svelte";
 import type { AppInfo, Backend, DeepPartial } from "./ipc";
 import type { Activity, EndpointState, Settings } from "./gen/api";
+import { strings } from "./strings";
 
 export class Session {
   info = $state.raw<AppInfo | null>(null);
@@ -12,10 +14,17 @@ export class Session {
   said = $state.raw<{ id: number; text: string }[]>([]);
   /** The address that waits for the user's yes. */
   link = $state<string | null>(null);
+  /** The repository (`ORG/NAME[@REVISION]`) whose plan is looked at. */
+  getting = $state<string | null>(null);
+  readonly downloads: Downloads;
   private sayings = 0;
   private listening = false;
 
-  constructor(readonly backend: Backend) {}
+  constructor(readonly backend: Backend) {
+    this.downloads = new Downloads(backend, (text) => {
+      this.say(text);
+    });
+  }
 
   get mac(): boolean {
     return this.info ? this.info.platform === "macos" : navigator.platform.startsWith("Mac");
@@ -42,7 +51,13 @@ export class Session {
       backend.on("settings", (settings) => (this.settings = settings)),
       backend.on("endpoint", (endpoint) => (this.endpoint = endpoint)),
       backend.on("activity", (activity) => (this.activity = activity)),
+      this.downloads.begin(),
     ]);
+  }
+
+  /** As people should call it: the demo says that it is one. */
+  nameOf(model: string): string {
+    return model === this.info?.demo ? strings.models.demo : model;
   }
 
   async change(patch: DeepPartial<Settings>): Promise<void> {

@@ -1,5 +1,6 @@
 /** Every text of the page. A translation is another object of this shape. */
 import { bytes, count, tenths } from "./shared/format";
+import { modelsPage } from "./strings.models";
 
 export interface Help {
   title: string;
@@ -10,7 +11,7 @@ export interface Help {
 const errors: Record<string, Help> = {
   model_not_found: {
     title: "This model is not on this machine",
-    advice: "Choose another one above, or bring it back with “rmlx import”.",
+    advice: "Choose another one, or get it again on the models page.",
   },
   context_length_exceeded: {
     title: "The conversation is too long for this model",
@@ -57,6 +58,23 @@ const errors: Record<string, Help> = {
     title: "This is no longer there",
     advice: "It was deleted, perhaps by another window or by the command line.",
   },
+  hub_not_found: {
+    title: "The hub has no such model",
+    advice: "Check the name and the version. A private model is only seen with a token of its owner.",
+  },
+  hub_gated: {
+    title: "This model needs permission",
+    advice: "Accept its publisher’s terms on Hugging Face, and give rMLX an access token of your account.",
+  },
+  hub_token: { title: "The hub does not accept the token", advice: "Make a new one on Hugging Face and paste it here." },
+  hub_busy: { title: "The hub has too much to do", advice: "Wait a few minutes and try again." },
+  hub_offline: { title: "The hub cannot be reached", advice: "Check the network, then try again. What is here stays." },
+  hub_bad_answer: {
+    title: "The hub’s answer makes no sense",
+    advice: "Something between here and the hub may have changed it (a login page of a network, say). Check the network and try again.",
+  },
+  bad_download: { title: "The files arrive damaged", advice: "Try again later; only what is wrong is fetched again." },
+  disk_full: { title: "The disk is full", advice: "Free some space, then go on. What is here stays." },
   mlx: {
     title: "MLX reported an error",
     advice: "Retry. If memory is short, close other programs or choose a smaller model.",
@@ -117,12 +135,13 @@ export const strings = {
     size: bytes,
     source: { own: "rMLX", hugging_face: "Hugging Face cache", folder: "Your folder" },
     emptyTitle: "No model is installed yet",
-    emptyText: "rMLX answers on this machine, so it needs a model here. In a terminal, either fetch the starter model:",
-    emptyImport: "or import a model file that you have:",
+    emptyImport: "A model file that you have is brought in a terminal:",
     emptyAgain: "Look again",
-    commandStarter: "make run",
     commandImport: "rmlx import model.gguf",
+    more: "Get more models…",
   },
+
+  models: modelsPage,
 
   load: {
     title: (model: string) => `Loading ${model}`,
@@ -250,6 +269,12 @@ export const strings = {
     portHelp: "From 1024 to 65535.",
     portBad: "A whole number from 1024 to 65535.",
     usePort: (port: number) => `Use port ${String(port)}`,
+    models: "Downloads",
+    rate: "Fastest download",
+    rateHelp: "In megabytes a second. Empty: as fast as the line is.",
+    rateBad: "A number above 0, or nothing.",
+    folder: "Another folder with models",
+    folderHelp: "The whole path, beside rMLX’s own folder and the Hugging Face cache. rMLX reads it and never deletes in it. Empty: none.",
     about: "About",
     version: "rMLX",
     mlx: "MLX",

@@ -237,14 +237,13 @@ test("an answer goes on while another conversation is open, and after a new wind
 test("no model: the page says what to do", async ({ page }) => {
   await open(page, "models=none");
   await expect(page.getByText("rmlx import")).toBeVisible();
-  await expect(page.getByText("make run")).toBeVisible();
   await ask(page, "hello");
   await expect(composer(page)).toHaveValue("hello");
 });
 
 test("a load that was asked for in the picker is stopped", async ({ page }) => {
   await open(page, "load=8000");
-  await page.getByRole("button", { name: "Model: SmolLM2-135M-Instruct" }).click();
+  await page.getByRole("button", { name: "Model: Demo: offline, very small" }).click();
   await page.getByRole("menuitemradio", { name: /Qwen3-8B/ }).click();
   const strip = page.getByRole("main").getByText("Loading Qwen3-8B-4bit");
   await expect(strip).toBeVisible();
@@ -256,7 +255,7 @@ test("a load that was asked for in the picker is stopped", async ({ page }) => {
 
 test("models are chosen with what is known of them", async ({ page }) => {
   await open(page, "load=800");
-  await page.getByRole("button", { name: "Model: SmolLM2-135M-Instruct" }).click();
+  await page.getByRole("button", { name: "Model: Demo: offline, very small" }).click();
   const menu = page.getByRole("menu", { name: "Installed models" });
   await expect(menu.getByRole("menuitemradio", { name: /SmolLM2/ })).toBeFocused();
   await expect(menu.getByText("Base model")).toBeVisible();
@@ -277,7 +276,7 @@ test("models are chosen with what is known of them", async ({ page }) => {
 test("a model that cannot be loaded is told", async ({ page }) => {
   await open(page);
   await page.evaluate(() => (window.stub.failures.load = { code: "bad_weights", message: "the weights do not fit: a.b is missing" }));
-  await page.getByRole("button", { name: "Model: SmolLM2-135M-Instruct" }).click();
+  await page.getByRole("button", { name: "Model: Demo: offline, very small" }).click();
   await page.getByRole("menuitemradio", { name: /Qwen3/ }).click();
   await expect(page.getByRole("main").getByText("Qwen3-8B-4bit could not be loaded")).toBeVisible();
   await expect(page.getByText("a.b is missing")).toBeVisible();

@@ -128,7 +128,7 @@ test("a whole chat by keyboard alone", async ({ page }) => {
   await expect(answers(page)).toContainText("Here it is");
   await back("Copy the answer");
   await back("Next version");
-  await back("Model: SmolLM2-135M-Instruct");
+  await back("Model: Demo: offline, very small");
   await page.keyboard.press("Enter");
   await page.keyboard.press("ArrowDown");
   await page.keyboard.press("Enter");

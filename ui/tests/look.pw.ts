@@ -11,7 +11,7 @@ for (const theme of ["light", "dark"] as const) {
     };
     await open(page);
     await fine("new");
-    await page.getByRole("button", { name: /^Model/ }).click();
+    await page.getByRole("button", { name: /^Model:/ }).click();
     await fine("models");
     await page.keyboard.press("Escape");
     await entry(page, "Newton’s method").click();

@@ -34,7 +34,7 @@ for (const theme of ["light", "dark"] as const) {
     await page.waitForTimeout(200);
     await shot("link");
     await page.keyboard.press("Escape");
-    await page.getByRole("button", { name: /^Model/ }).click();
+    await page.getByRole("button", { name: /^Model:/ }).click();
     await page.waitForTimeout(200);
     await shot("models");
     await page.keyboard.press("Escape");

@@ -96,6 +96,7 @@ pub fn list(library: &Library) -> Result<Vec<ModelEntry>> {
         folder: e.folder,
         bytes: e.bytes,
         architecture: e.architecture,
+        quantization: e.quantization,
         source: match e.place {
             Place::Models => ModelSource::Own,
             Place::HuggingFace => ModelSource::HuggingFace,

@@ -51,6 +51,8 @@ pub enum Command {
     Logits(Wanted, Vec<u32>, Sender<Result<Logits>>),
     Bench(Wanted, BenchPlan, Sender<Result<BenchReport>>),
     Status(Sender<Status>),
+    /// Gives the resident model's memory back.
+    Unload(Sender<Result<()>>),
     Shutdown,
 }
 
@@ -281,8 +283,21 @@ impl Worker {
             Command::Status(reply) => {
                 let _ = reply.send(status(self.device, self.registry.resident()));
             }
+            Command::Unload(reply) => {
+                let _ = reply.send(self.unload());
+            }
             Command::Shutdown => self.ending = true,
         }
+    }
+
+    /// Nobody's answer is cut off for it.
+    fn unload(&mut self) -> Result<()> {
+        if !self.running.is_empty() {
+            return Err(Error::BadRequest("the model is answering\nhint: stop its answers, or wait for their end".into()));
+        }
+        let gone = guarded(|| self.registry.unload());
+        self.account.unloaded();
+        gone
     }
 
     fn answer(&mut self, job: Job, resident: &Resident, writer: Writer) {
@@ -330,6 +345,10 @@ impl Worker {
                 match command {
                     Command::Status(reply) => {
                         let _ = reply.send(status(*device, None));
+                    }
+                    Command::Unload(reply) => {
+                        let busy = "a model is being loaded\nhint: stop that, or wait for its end";
+                        let _ = reply.send(Err(Error::BadRequest(busy.into())));
                     }
                     Command::Shutdown => *ending = true,
                     other => waiting.push_back(other),

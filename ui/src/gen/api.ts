@@ -182,7 +182,11 @@ bytes: number,
 /**
  * `None`: its configuration names none.
  */
-architecture: string | null, source: ModelSource, 
+architecture: string | null, 
+/**
+ * Such as `affine 4-bit, group 64`; `None`: not quantized.
+ */
+quantization: string | null, source: ModelSource, 
 /**
  * Without one the model is a base model: it continues text and does not answer.
  */

@@ -19,6 +19,8 @@ const SAVE_AFTER_MS = 250;
 export class ChatState {
   /** `null`: not known yet. */
   models = $state.raw<ModelEntry[] | null>(null);
+  /** Why they could not be read the last time. */
+  unread = $state.raw<Failure | null>(null);
   list = $state.raw<ConversationEntry[]>([]);
   listed = $state(false);
   query = $state("");
@@ -78,6 +80,12 @@ export class ChatState {
     );
   }
 
+  /** Nothing here chats but the demo. */
+  get onlyDemo(): boolean {
+    const chats = (this.models ?? []).filter((model) => model.problem === null && model.has_chat_template);
+    return chats.length > 0 && chats.every((model) => model.name === this.session.info?.demo);
+  }
+
   get busy(): boolean {
     return this.sending || this.live !== null;
   }
@@ -106,9 +114,11 @@ export class ChatState {
   async readModels(): Promise<void> {
     try {
       this.models = await this.backend.models();
+      this.unread = null;
     } catch (e) {
       this.models ??= [];
-      this.report(asFailure(e), null, () => void this.readModels());
+      this.unread = asFailure(e);
+      this.report(this.unread, null, () => void this.readModels());
     }
   }
 
@@ -260,7 +270,7 @@ export class ChatState {
     const say = (text: string) => {
       if (this.openId === id) this.session.say(text);
     };
-    const live = new Live(answer.id, answer.answer?.model ?? "", answer.content, say);
+    const live = new Live(answer.id, this.session.nameOf(answer.answer?.model ?? ""), answer.content, say);
     this.lives.set(id, live);
     let broken: Failure | null = null;
     try {
@@ -313,22 +323,29 @@ export class ChatState {
     this.session.change({ model: name }).catch((e: unknown) => {
       this.report(asFailure(e));
     });
-    if (this.session.activity.model === name) return;
+    const failure = await this.load(name);
+    if (failure && this.picked === name) this.report(failure, strings.load.failed(this.session.nameOf(name)), () => void this.pick(name));
+  }
+
+  /** Brings a model into memory. Resolves to why it is not there; to `null` also where the user stopped it. */
+  async load(name: string): Promise<Failure | null> {
+    if (this.session.activity.model === name) return null;
     this.loading = { model: name, stage: "inspect", done: 0, total: 0 };
-    this.session.say(strings.load.announce(name));
+    const called = this.session.nameOf(name);
+    this.session.say(strings.load.announce(called));
     try {
       await this.backend.load(name, (events) => {
         for (const event of events) {
           if (event.type === "loading" && this.loading?.model === name) this.loading = { model: name, ...event };
         }
       });
-      this.session.say(strings.load.done(name));
+      this.session.say(strings.load.done(called));
+      return null;
     } catch (e) {
       const failure = asFailure(e);
-      if (failure.code === "cancelled") this.session.say(strings.load.stopped(name));
-      else if (this.picked === name) {
-        this.report(failure, strings.load.failed(name), () => void this.pick(name));
-      }
+      if (failure.code !== "cancelled") return failure;
+      this.session.say(strings.load.stopped(called));
+      return null;
     } finally {
       if (this.loading.model === name) this.loading = null;
     }
