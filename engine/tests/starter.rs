@@ -61,7 +61,7 @@ fn the_starter_model_gives_the_references_numbers() {
     assert!((134_000_000..135_000_000).contains(&info.parameters), "{}", info.parameters);
     assert!(info.quantization.is_some_and(|q| q.mode == "affine" && q.bits == 4 && q.group_size == 32));
 
-    // As it computes unless told otherwise, with activations rounded to 8 bits: no further from the reference's likelihood.
+    // As it computes unless told otherwise, with activations rounded to 16 bits: no further from the reference's likelihood.
     let options = api::Options { device: api::Device::Cpu, ..api::Options::default() };
     let quick = rmlx_engine::engine::Engine::start(options).unwrap();
     let fast = mean_nll(&quick.logits(model, Prompt::Text(text)).unwrap());

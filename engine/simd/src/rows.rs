@@ -18,13 +18,14 @@ macro_rules! dispatch {
         match $path.0 {
             // SAFETY: a path exists only where the machine has it.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => unsafe { avx2($($argument),*) },
+            Kind::Avx2 | Kind::AvxVnni => unsafe { avx2($($argument),*) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => unsafe { avx512($($argument),*) },
+            Kind::Avx512 | Kind::Avx512Vnni => unsafe { avx512($($argument),*) },
             // What every processor of this kind has: 64-bit ARM has fused additions.
-            #[allow(unreachable_patterns)]
-            _ => $body::<{ cfg!(target_arch = "aarch64") }>($($argument),*),
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon | Kind::NeonDot => $body::<true>($($argument),*),
+            Kind::Portable => $body::<{ cfg!(target_arch = "aarch64") }>($($argument),*),
         }
     }};
 }
@@ -218,6 +219,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Products of bytes change nothing here: a path that has them must not fall back to a slower one.
+    #[test]
+    fn paths_of_the_same_registers_agree() {
+        let (x, ones): (Vec<f32>, _) = ((0..75).map(|i| (i as f32 * 0.7).sin() * 9.0).collect(), vec![1f32; 75]);
+        let (sin, cos): (Vec<f32>, Vec<f32>) = (0..30).map(|i| (i as f32).sin_cos()).unzip();
+        let all = |path: Path| {
+            let mut turned = x.clone();
+            path.rotate(&mut turned, &cos, &sin);
+            let exp = apply(path, |p, out| p.exp(&x, out), 75);
+            let norm = apply(path, |p, out| p.rms_norm(&x, &ones, 1e-5, out), 75);
+            [turned, exp, norm, apply(path, |p, out| p.silu_mul(&x, &ones, out), 75)]
+        };
+        let there = Path::all();
+        #[cfg(target_arch = "x86_64")]
+        for (with, without) in [(Kind::AvxVnni, Kind::Avx2), (Kind::Avx512Vnni, Kind::Avx512)] {
+            if there.contains(&Path(with)) {
+                assert!(all(Path(with)) == all(Path(without)), "{with:?}");
+                assert!(all(Path(with)) != all(Path(Kind::Portable)), "{with:?} rounds as if it had no fused additions");
+            }
+        }
+        assert!(there.iter().all(|path| all(*path)[0].len() == 75));
     }
 
     #[test]

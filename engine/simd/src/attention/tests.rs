@@ -140,3 +140,19 @@ fn what_is_infinite_or_no_number() {
         }
     }
 }
+
+/// As for the functions of rows.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn paths_of_the_same_registers_agree() {
+    let (width, seen) = (40, [300, 77]);
+    let pages = pages(&numbers(300 * width, 1, 1.0), &numbers(300 * width, 2, 1.0), width);
+    let q = numbers(2 * width, 3, 1.0);
+    let all = |kind| whole(Path(kind), &q, &pages, &seen, width);
+    for (with, without) in [(Kind::AvxVnni, Kind::Avx2), (Kind::Avx512Vnni, Kind::Avx512)] {
+        if Path::all().contains(&Path(with)) {
+            assert!(all(with) == all(without), "{with:?}");
+            assert!(all(with) != all(Kind::Portable), "{with:?} rounds as if it had no fused additions");
+        }
+    }
+}
