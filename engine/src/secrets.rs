@@ -21,6 +21,7 @@ use keyring_core::Entry;
 use crate::api::{TokenKept, TokenState};
 use crate::contained;
 use crate::error::{Error, Result};
+use crate::paths;
 
 const SERVICE: &str = "rMLX";
 const USER: &str = "hugging-face-token";
@@ -72,8 +73,8 @@ pub type Open = Box<dyn Fn() -> keyring_core::Result<Entry> + Send>;
 pub struct Secrets(Arc<Inner>);
 
 struct Inner {
-    /// In the order in which they are read.
-    environment: Vec<(&'static str, Secret)>,
+    /// In the order in which they are read. `None`: what is set there is no token.
+    environment: Vec<(&'static str, Option<Secret>)>,
     file: Option<PathBuf>,
     wait: Duration,
     state: Arc<Mutex<State>>,
@@ -105,23 +106,19 @@ enum Ask {
 impl Secrets {
     /// Of this process's environment and the system's keyring. `RMLX_KEYRING=off` leaves the keyring alone.
     pub fn from_env() -> Self {
-        let var = |key| env::var_os(key).filter(|v| !v.is_empty()).map(PathBuf::from);
-        let home = || {
-            let caches = || var("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
-            var("HF_HOME").or_else(|| Some(caches()?.join("huggingface")))
-        };
-        let file = var("HF_TOKEN_PATH").or_else(|| Some(home()?.join("token")));
-        let environment = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
-        let environment = environment.into_iter().filter_map(|key| Some((key, Secret::new(&env::var(key).ok()?).ok()?)));
+        let file = paths::named("HF_TOKEN_PATH").unwrap_or_else(|| paths::hugging_face().join("token"));
+        let set = |key: &&str| env::var_os(key).is_some_and(|v| !v.to_string_lossy().trim().is_empty());
+        let keys = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"].into_iter().filter(set);
+        let environment = keys.map(|key| (key, env::var(key).ok().and_then(|text| Secret::new(&text).ok())));
         let open: Open = if env::var_os("RMLX_KEYRING").is_some_and(|v| v == "off") {
             Box::new(|| Err(keyring_core::Error::NotSupportedByStore("RMLX_KEYRING=off".into())))
         } else {
             Box::new(system)
         };
-        Self::new(environment.collect(), file, open, WAIT)
+        Self::new(environment.collect(), Some(file), open, WAIT)
     }
 
-    fn new(environment: Vec<(&'static str, Secret)>, file: Option<PathBuf>, open: Open, wait: Duration) -> Self {
+    fn new(environment: Vec<(&'static str, Option<Secret>)>, file: Option<PathBuf>, open: Open, wait: Duration) -> Self {
         let state = Arc::<Mutex<State>>::default();
         let (asks, asked) = mpsc::channel();
         let shared = state.clone();
@@ -131,9 +128,14 @@ impl Secrets {
     }
 
     /// What to send to the hub.
-    pub fn token(&self) -> Option<Secret> {
-        if let Some((_, secret)) = self.0.environment.first() {
-            return Some(secret.clone());
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`]: what the environment has is no token. Another one is not taken in its place.
+    pub fn token(&self) -> Result<Option<Secret>> {
+        if let Some((key, secret)) = self.0.environment.first() {
+            let wrong =
+                || Error::BadRequest(format!("{key}: what is set there is not an access token\nhint: correct or unset it"));
+            return secret.clone().ok_or_else(wrong).map(Some);
         }
         self.read();
         let state = self.state();
@@ -142,11 +144,15 @@ impl Secrets {
             _ => state.session.clone(),
         };
         drop(state);
-        kept.or_else(|| self.file())
+        Ok(kept.or_else(|| self.file()))
     }
 
     /// Where it comes from.
     pub fn show(&self) -> TokenState {
+        if let Some((key, None)) = self.0.environment.first() {
+            let note = format!("{key} is set to something that is none: correct or unset it, or nothing can be asked of the hub");
+            return TokenState { kept: TokenKept::None, note: Some(note) };
+        }
         if let Some((key, _)) = self.0.environment.first() {
             return TokenState { kept: TokenKept::Environment, note: Some(format!("from the environment: {key}")) };
         }
@@ -186,9 +192,13 @@ impl Secrets {
             None => {
                 self.state().session = None;
                 self.ask(Ask::Forget);
-                if let Keyring::Away(why) = &self.state().keyring {
-                    let note = format!("forgotten here; what is in the keyring stays there, for it cannot be asked: {why}");
-                    return TokenState { kept: TokenKept::None, note: Some(note) };
+                let away = if let Keyring::Away(why) = &self.state().keyring { Some(why.clone()) } else { None };
+                if let Some(why) = away {
+                    let forgot = format!("forgotten here; what is in the keyring stays there, for it cannot be asked: {why}");
+                    // The environment and the file are not for this program to clear.
+                    let TokenState { kept, note } = self.show();
+                    let rest = note.filter(|_| kept != TokenKept::None).map_or_else(String::new, |note| format!("; {note}"));
+                    return TokenState { kept, note: Some(format!("{forgot}{rest}")) };
                 }
             }
         }

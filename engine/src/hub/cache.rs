@@ -113,6 +113,26 @@ impl Repo {
         fs::metadata(self.blob(&file.hash)).is_ok_and(|m| m.is_file() && m.len() == file.bytes)
     }
 
+    /// Whether what is put here can be loaded: files are only read where a repository's folder has its own name and its parts inside.
+    ///
+    /// # Errors
+    /// [`Error::BadFile`] for a link that leads to anything else.
+    pub fn check(&self) -> Result<()> {
+        let Ok(real) = fs::canonicalize(&self.folder) else { return Ok(()) };
+        let named = real.file_name().is_some_and(|n| n.to_string_lossy().starts_with("models--"));
+        let inside = |part: &&str| {
+            let path = self.folder.join(part);
+            fs::symlink_metadata(&path).is_err() || fs::canonicalize(&path).is_ok_and(|p| p == real.join(part))
+        };
+        let hint = "models are not loaded from there\nhint: move the whole cache and let HF_HUB_CACHE say where it is";
+        let wrong = |path: PathBuf, what: &str| Err(Error::bad_file(path, format!("{what}: {hint}")));
+        match ["blobs", "snapshots", "refs"].into_iter().find(|part| !inside(part)) {
+            Some(part) => wrong(self.folder.join(part), "a link that leads elsewhere"),
+            None if !named => wrong(self.folder.clone(), "a link to a folder of another name"),
+            None => Ok(()),
+        }
+    }
+
     /// `None`: another process is at it.
     pub fn lock(&self) -> Result<Option<Lock>> {
         let io = |e| Error::io(&self.lock, e);

@@ -184,6 +184,22 @@ fn what_another_process_ends_is_ended_here() {
 }
 
 #[test]
+fn what_was_paused_before_goes_on_when_another_process_is_through() {
+    let bench = Bench::new();
+    let models = bench.models();
+    begun(&bench, &models);
+    models.pause(REPO).unwrap();
+    bench.hub.pace(0);
+    // Somebody else's, for another revision say.
+    let lock = bench.repo().lock().unwrap().unwrap();
+    models.pull(REPO, PullOptions::default()).unwrap();
+    until("it waits", || find(&models, REPO).is_some_and(|p| p.elsewhere));
+    drop(lock);
+    until("it is done", || find(&models, REPO).is_some_and(|p| p.phase == PullPhase::Done));
+    bench.assert_whole(&repository(10));
+}
+
+#[test]
 fn watchers_hear_of_every_step() {
     let bench = Bench::new();
     let models = bench.models();

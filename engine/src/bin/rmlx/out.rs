@@ -36,6 +36,13 @@ pub fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }
 
+/// Of what goes on without what was asked for.
+pub fn warn_of(trouble: Option<&Error>) {
+    if let Some(trouble) = trouble {
+        complain(&format!("warning: the settings are not followed: {trouble}"));
+    }
+}
+
 /// A question at a terminal; anything but a yes is a no.
 pub fn ask(question: &str) -> Result<bool> {
     let _ = write!(io::stderr().lock(), "{}", printable(question));

@@ -41,6 +41,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 pub fn run(args: &PullArgs, signals: &Signals) -> Result<()> {
     let models = Models::open(paths::home())?;
+    out::warn_of(models.trouble().as_ref());
     let asking = (!args.json).then(|| Spinner::new("asking the hub"));
     let plan = models.plan(&args.model);
     drop(asking);
