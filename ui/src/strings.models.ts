@@ -188,6 +188,7 @@ export const modelsPage = {
     step2: "Paste an access token (“read” is enough)",
     page: "Open its page",
     retry: "Ask again",
+    stranger: "The account of this token has no access yet. Accept the terms with that account, or wait until the publisher lets you in; then ask again.",
     wrong: "The hub does not accept this token. Make a new one, or paste it again.",
   },
 

@@ -121,6 +121,15 @@ test("cancelling asks first, and keeps the focus on the page", async ({ page }) 
   await expect(page.getByRole("heading", { name: "Downloads" })).toBeFocused();
 });
 
+test("a download of an earlier day, which nothing is told of, is cancelled too", async ({ page }) => {
+  await models(page, "pulls=paused");
+  await page.evaluate(() => { window.stub.hub.tell = () => undefined; });
+  await page.getByRole("button", { name: /^Cancel: / }).click();
+  await dialog(page).getByRole("button", { name: "Cancel and delete" }).click();
+  await expect(page.locator(".pull")).toHaveCount(0, { timeout: 2000 });
+  await expect(page.getByRole("heading", { name: "On this computer" })).toBeFocused();
+});
+
 test("failures say what to do", async ({ page }) => {
   await models(page, "pulls=full,bad,gated,elsewhere,queued,listing,verifying");
   await expect(row(page, "Full-8B").getByText("Free some space, then go on. What is here stays.")).toBeVisible();
@@ -206,6 +215,9 @@ test("a gated model leads to its page and to a token, which is never shown again
   await field.fill("hf_wrong");
   await field.press("Enter");
   await expect(dialog(page).getByText("The hub does not accept this token")).toBeVisible();
+  await dialog(page).getByLabel("Access token").fill("hf_stranger");
+  await dialog(page).getByRole("button", { name: "Save" }).click();
+  await expect(dialog(page).getByText("The account of this token has no access yet")).toBeVisible();
   await dialog(page).getByLabel("Access token").fill("  hf_good ");
   await dialog(page).getByRole("button", { name: "Save" }).click();
   await expect(dialog(page).getByText("You have access.")).toBeVisible();

@@ -115,6 +115,8 @@ export class Downloads {
 
   async cancel(pull: Pull): Promise<void> {
     await this.backend.cancelPull(keyOf(pull));
+    // Of one that no process was fetching, nothing is told.
+    await this.read();
     this.answered(pull);
     this.say(strings.models.cancelled(pull.repo));
   }
