@@ -113,6 +113,11 @@ export class Stub implements Backend {
     if (failure) throw failure;
   }
 
+  /** As if another program removed it. */
+  forget(model: string): void {
+    this.installed.splice(this.installed.findIndex((m) => m.name === model), 1);
+  }
+
   /** As if a model was installed meanwhile. */
   installAll(): void {
     this.installed.push(...models(null));

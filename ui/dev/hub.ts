@@ -98,7 +98,7 @@ export class StubHub {
 
     if (!repo) throw fail("hub_not_found", `${name}: the hub has no such model, or it is private`);
 
-    if (repo.gated && this.secret === null) throw fail("hub_gated", `${name}: its publisher wants terms to be accepted\nhint: accept them at https://huggingface.co/${name} and give rMLX a token`);
+    if (repo.gated && (this.secret === null || this.secret === "hf_stranger")) throw fail("hub_gated", `${name}: its publisher wants terms to be accepted\nhint: accept them at https://huggingface.co/${name} and give rMLX a token`);
 
     if (repo.gated && this.secret !== "hf_good") throw fail("hub_token", "the hub does not know this token");
     return { name, revision, repo };

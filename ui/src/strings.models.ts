@@ -55,6 +55,7 @@ export const modelsPage = {
   on: (action: string, name: string) => `${action}: ${name}`,
   defaultSaid: (name: string) => `New conversations use ${name}.`,
   unloaded: (name: string) => `${name} is no longer in memory.`,
+  gone: (name: string) => `${name} is no longer on the disk`,
   loadedSaid: (name: string) => `${name} is in memory.`,
   checking: (done: number, total: number) => `Checking: ${bytes(done)} of ${bytes(total)}`,
   checkingLabel: (name: string) => `Progress of checking ${name}`,
@@ -71,6 +72,7 @@ export const modelsPage = {
   removeTitle: (name: string) => `Remove ${name}?`,
   removeText: (n: number) => `Its files are deleted from the disk; up to ${bytes(n)} become free. Conversations stay.`,
   removeLoaded: "It is in memory now and is unloaded first.",
+  removeDefault: "It is the default now; new conversations will use another model.",
   removed: (name: string, n: number) => `${name} was removed; ${bytes(n)} are free again.`,
 
   downloads: "Downloads",
@@ -150,7 +152,7 @@ export const modelsPage = {
   plan: {
     title: (repo: string) => `Get ${repo}?`,
     asking: "Asking the hub…",
-    failed: "The hub gave no answer",
+    failed: "This could not be looked up",
     size: "Download",
     sizeOf: (toFetch: number, all: number) => (toFetch === all ? bytes(all) : `${bytes(toFetch)} of ${bytes(all)}; the rest is here`),
     files: (n: number) => (n === 1 ? "1 file" : `${count(n)} files`),
@@ -186,6 +188,7 @@ export const modelsPage = {
     step2: "Paste an access token (“read” is enough)",
     page: "Open its page",
     retry: "Ask again",
+    stranger: "The account of this token has no access yet. Accept the terms with that account, or wait until the publisher lets you in; then ask again.",
     wrong: "The hub does not accept this token. Make a new one, or paste it again.",
   },
 

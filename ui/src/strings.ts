@@ -272,7 +272,7 @@ export const strings = {
     models: "Downloads",
     rate: "Fastest download",
     rateHelp: "In megabytes a second. Empty: as fast as the line is.",
-    rateBad: "A number above 0, or nothing.",
+    rateBad: "A number above 0, at most a million, or nothing.",
     folder: "Another folder with models",
     folderHelp: "The whole path, beside rMLX’s own folder and the Hugging Face cache. rMLX reads it and never deletes in it. Empty: none.",
     about: "About",

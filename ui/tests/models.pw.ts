@@ -65,6 +65,8 @@ test("the offer can be declined, and what is not for chat is not offered", async
   await expect(dialog(page).getByText("a base model: it continues text")).toBeVisible();
   await download(page);
   await expect(row(page, "Atlas-1B-base").getByText("Ready")).toBeVisible();
+  await expect(page.getByRole("button", { name: "Dismiss: example/Atlas-1B-base" })).toBeVisible();
+  await expect(page.getByRole("button", { name: "Use in chat: example/Atlas-1B-base" })).toHaveCount(0);
   await page.keyboard.press("Escape");
   await expect(page.getByRole("region", { name: "A new model" })).toHaveCount(0);
   await page.getByRole("button", { name: /^Models/ }).click();
@@ -117,6 +119,15 @@ test("cancelling asks first, and keeps the focus on the page", async ({ page }) 
   await expect(page.locator(".pull")).toHaveCount(1);
   await expect(said(page)).toContainText("The download of example/Atlas-8B-4bit was cancelled.");
   await expect(page.getByRole("heading", { name: "Downloads" })).toBeFocused();
+});
+
+test("a download of an earlier day, which nothing is told of, is cancelled too", async ({ page }) => {
+  await models(page, "pulls=paused");
+  await page.evaluate(() => { window.stub.hub.tell = () => undefined; });
+  await page.getByRole("button", { name: /^Cancel: / }).click();
+  await dialog(page).getByRole("button", { name: "Cancel and delete" }).click();
+  await expect(page.locator(".pull")).toHaveCount(0, { timeout: 2000 });
+  await expect(page.getByRole("heading", { name: "On this computer" })).toBeFocused();
 });
 
 test("failures say what to do", async ({ page }) => {
@@ -204,6 +215,9 @@ test("a gated model leads to its page and to a token, which is never shown again
   await field.fill("hf_wrong");
   await field.press("Enter");
   await expect(dialog(page).getByText("The hub does not accept this token")).toBeVisible();
+  await dialog(page).getByLabel("Access token").fill("hf_stranger");
+  await dialog(page).getByRole("button", { name: "Save" }).click();
+  await expect(dialog(page).getByText("The account of this token has no access yet")).toBeVisible();
   await dialog(page).getByLabel("Access token").fill("  hf_good ");
   await dialog(page).getByRole("button", { name: "Save" }).click();
   await expect(dialog(page).getByText("You have access.")).toBeVisible();
@@ -328,6 +342,49 @@ test("what is here is loaded, unloaded, chosen, checked and removed", async ({ p
   await expect(page.getByText("3 models, 81.8 GB in all")).toBeVisible();
   await expect(said(page)).toContainText("Qwen3-8B-4bit was removed; 4.6 GB are free again.");
   await expect(page.getByRole("heading", { name: "On this computer" })).toBeFocused();
+});
+
+test("the default does not outlive its model", async ({ page }) => {
+  await models(page);
+  await page.getByRole("button", { name: "Use by default: Qwen3-8B-4bit" }).click();
+  await page.getByRole("button", { name: "Remove: Llama-3.2-1B" }).click();
+  await expect(dialog(page).getByText("It is the default now")).toHaveCount(0);
+  await page.keyboard.press("Escape");
+  await page.getByRole("button", { name: "Remove: Qwen3-8B-4bit" }).click();
+  await expect(dialog(page).getByText("It is the default now")).toBeVisible();
+  await dialog(page).getByRole("button", { name: "Remove" }).click();
+  await expect(page.getByRole("heading", { name: "On this computer" })).toBeFocused();
+  expect(await page.evaluate(async () => (await window.stub.settings()).model)).toBe(null);
+});
+
+test("what another program removed is told and leaves the list", async ({ page }) => {
+  for (const [action, call] of [["Load", "load"], ["Check files", "verify"], ["Remove", "removeModel"]] as const) {
+    await models(page);
+    await page.evaluate(([name, failing]) => {
+      window.stub.failures = { [failing]: { code: "model_not_found", message: `no model is called ${name}` } };
+      window.stub.forget(name);
+    }, ["Llama-3.2-1B", call] as const);
+    await page.getByRole("button", { name: `${action}: Llama-3.2-1B` }).click();
+    if (action === "Remove") await dialog(page).getByRole("button", { name: "Remove" }).click();
+    await expect(page.getByText("Llama-3.2-1B is no longer on the disk", { exact: true }).first()).toBeVisible();
+    await expect(page.getByRole("button", { name: "Remove: Llama-3.2-1B" })).toHaveCount(0);
+    await expect(page.getByRole("heading", { name: "On this computer" })).toBeFocused();
+    await page.getByRole("button", { name: "Dismiss" }).first().click();
+    await expect(page.getByText("no model is called")).toHaveCount(0);
+  }
+});
+
+test("what is looked at stays where it is when a download begins above", async ({ page }) => {
+  await models(page);
+  const offer = page.getByRole("heading", { name: "Get a model", exact: true });
+  await page.getByRole("heading", { name: "Hugging Face", exact: true }).scrollIntoViewIfNeeded();
+  const before = (await offer.boundingBox())?.y;
+  await page.evaluate(async () => { await window.stub.pull("example/Atlas-4B-4bit", false); });
+  await expect(page.getByRole("button", { name: "Pause: example/Atlas-4B-4bit" })).toBeAttached();
+  expect(Math.abs(((await offer.boundingBox())?.y ?? 0) - (before ?? 0))).toBeLessThan(2);
+  await page.evaluate(async () => { await window.stub.cancelPull("example/Atlas-4B-4bit"); });
+  await expect(page.getByRole("button", { name: "Pause: example/Atlas-4B-4bit" })).toHaveCount(0);
+  expect(Math.abs(((await offer.boundingBox())?.y ?? 0) - (before ?? 0))).toBeLessThan(2);
 });
 
 test("a load that fails or is stopped is told in its row", async ({ page }) => {

@@ -105,6 +105,21 @@ test("a switch elsewhere shows here", async ({ page }) => {
   await expect(page.getByRole("switch")).toHaveAttribute("aria-checked", "true");
 });
 
+test("a folder that is refused says so beside it", async ({ page }) => {
+  await open(page);
+  await page.getByRole("button", { name: "Settings" }).click();
+  const folder = page.getByLabel("Another folder with models");
+  await page.evaluate(() => (window.stub.failures.setSettings = { code: "invalid_request", message: "models.folder: must be an absolute path" }));
+  await folder.fill("relative");
+  await folder.press("Enter");
+  await expect(page.getByText("must be an absolute path")).toBeInViewport();
+  await expect(folder).toHaveAttribute("aria-invalid", "true");
+  await page.evaluate(() => { window.stub.failures = {}; });
+  await folder.fill("");
+  await folder.press("Enter");
+  await expect(page.getByText("must be an absolute path")).toHaveCount(0);
+});
+
 test("a setting that cannot be saved is told", async ({ page }) => {
   await settings(page);
   await page.evaluate(() => (window.stub.failures.setSettings = { code: "io", message: "settings.toml: read-only" }));

@@ -89,20 +89,48 @@ fn weights_dtype(weights: &Weights) -> String {
 }
 
 pub fn list(library: &Library) -> Result<Vec<ModelEntry>> {
-    let entry = |e: hub::Entry| ModelEntry {
-        // A template that cannot be read is a problem of its own, which the first question names.
-        has_chat_template: ChatTemplate::load(&e.folder).map_or(true, |template| !template.is_none()),
-        name: e.name,
-        folder: e.folder,
-        bytes: e.bytes,
-        architecture: e.architecture,
-        quantization: e.quantization,
-        source: match e.place {
-            Place::Models => ModelSource::Own,
-            Place::HuggingFace => ModelSource::HuggingFace,
-            Place::Folder => ModelSource::Folder,
-        },
-        problem: e.problem,
+    let entry = |e: hub::Entry| {
+        let unknown = e.architecture.as_deref().and_then(|class| knows(class).err());
+        ModelEntry {
+            // A template that cannot be read is a problem of its own, which the first question names.
+            has_chat_template: ChatTemplate::load(&e.folder).map_or(true, |template| !template.is_none()),
+            name: e.name,
+            folder: e.folder,
+            bytes: e.bytes,
+            architecture: e.architecture,
+            quantization: e.quantization,
+            source: match e.place {
+                Place::Models => ModelSource::Own,
+                Place::HuggingFace => ModelSource::HuggingFace,
+                Place::Folder => ModelSource::Folder,
+            },
+            // What is whole on the disk still cannot run without its architecture.
+            problem: e.problem.or_else(|| unknown.map(|e| e.to_string())),
+        }
     };
     Ok(library.list().into_iter().map(entry).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_of_an_unknown_architecture_is_listed_with_the_reason() {
+        let home = tempfile::tempdir().unwrap();
+        let library = Library { models: home.path().to_owned(), hugging_face: home.path().join("none"), folder: None };
+        for class in ["LlamaForCausalLM", "Mamba2ForCausalLM"] {
+            let folder = home.path().join(class);
+            std::fs::create_dir(&folder).unwrap();
+            let header = r#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}"#;
+            let weights = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 4]].concat();
+            std::fs::write(folder.join("config.json"), format!(r#"{{"architectures": ["{class}"]}}"#)).unwrap();
+            std::fs::write(folder.join("model.safetensors"), weights).unwrap();
+            std::fs::write(folder.join("tokenizer.json"), "{}").unwrap();
+        }
+        let problems: Vec<_> = list(&library).unwrap().into_iter().map(|model| model.problem).collect();
+        let [known, unknown] = &problems[..] else { panic!("{problems:?}") };
+        assert_eq!(known, &None);
+        assert!(unknown.as_ref().is_some_and(|why| why.contains("Mamba2ForCausalLM")), "{unknown:?}");
+    }
 }

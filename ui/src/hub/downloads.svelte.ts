@@ -13,6 +13,12 @@ const ENDED: PullPhase[] = ["paused", "done", "failed"];
 /** Something is still to happen by itself. */
 export const isActive = (pull: Pull): boolean => !ENDED.includes(pull.phase);
 
+/** Each try while the network is away looks like a transfer for a moment: it waits until a byte has come. */
+function stillWaits(pull: Pull, before: Pull | undefined): Pull {
+  const trying = pull.phase === "listing" || (pull.phase === "fetching" && pull.rate === 0);
+  return before?.phase === "waiting" && trying ? { ...pull, phase: "waiting", error: before.error } : pull;
+}
+
 export class Downloads {
   all = $state.raw<Pull[]>([]);
   /** Bytes a second, as they were measured last; `null` before any were. */
@@ -41,11 +47,12 @@ export class Downloads {
     if (pulls) this.take(pulls);
   }
 
-  private take(pulls: Pull[]): void {
-    const before = new Map(this.all.map((pull) => [keyOf(pull), pull.phase]));
+  private take(told: Pull[]): void {
+    const before = new Map(this.all.map((pull) => [keyOf(pull), pull]));
+    const pulls = told.map((pull) => stillWaits(pull, before.get(keyOf(pull))));
     for (const pull of pulls) {
       const key = keyOf(pull);
-      const was = before.get(key) ?? null;
+      const was = before.get(key)?.phase ?? null;
       // A lull is no rate.
       if (pull.phase === "fetching" && pull.rate > 0) this.rate = pull.rate;
       if (!this.known || was === pull.phase) continue;
@@ -108,6 +115,8 @@ export class Downloads {
 
   async cancel(pull: Pull): Promise<void> {
     await this.backend.cancelPull(keyOf(pull));
+    // Of one that no process was fetching, nothing is told.
+    await this.read();
     this.answered(pull);
     this.say(strings.models.cancelled(pull.repo));
   }

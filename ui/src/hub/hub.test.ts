@@ -76,6 +76,30 @@ describe("downloads", () => {
     expect(downloads.shown.length).toBe(1);
   });
 
+  it("wait until a byte has come", async () => {
+    const { downloads, tell, said } = await listening();
+    tell([pull("fetching", { rate: 9 })]);
+    const error = { code: "hub_offline", message: "no connection" };
+    tell([pull("waiting", { error })]);
+    const before = said.length;
+    tell([pull("listing")]);
+    tell([pull("fetching", { rate: 0 })]);
+    tell([pull("waiting", { error })]);
+    expect([said.length, downloads.all[0]?.phase]).toEqual([before, "waiting"]);
+    tell([pull("fetching", { rate: 0 })]);
+    expect([downloads.all[0]?.phase, downloads.all[0]?.error]).toEqual(["waiting", error]);
+    tell([pull("fetching", { rate: 9 })]);
+    expect([said.length, said.at(-1)]).toEqual([before + 1, "The network is back: o/n goes on."]);
+    // What is paused or ended meanwhile does not wait.
+    tell([pull("waiting", { error })]);
+    tell([pull("paused")]);
+    expect(downloads.all[0]?.phase).toBe("paused");
+    // A lull without a word of the network stays a lull.
+    tell([pull("fetching", { rate: 9 })]);
+    tell([pull("fetching", { rate: 0 })]);
+    expect(downloads.all[0]?.phase).toBe("fetching");
+  });
+
   it("estimate from a measured rate only", async () => {
     const { downloads, tell } = await listening();
     expect(downloads.estimate(100)).toBe(null);
@@ -123,7 +147,7 @@ describe("figures", () => {
   });
 
   it.each([
-    [0, "0 kB"], [1, "1 kB"], [999_499, "1,000 kB"], [999_500, "1 MB"], [999_499_999, "999 MB"], [999_500_000, "1 GB"], [4_610_000_000, "4.6 GB"],
+    [0, "0 kB"], [1, "1 kB"], [999_499, "1,000 kB"], [999_500, "1 MB"], [1_640_000, "1.6 MB"], [9_949_999, "9.9 MB"], [9_950_000, "10 MB"], [999_499_999, "999 MB"], [999_500_000, "1 GB"], [4_610_000_000, "4.6 GB"],
   ])("%d bytes", (n, text) => {
     expect(bytes(n)).toBe(text);
   });

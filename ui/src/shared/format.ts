@@ -9,6 +9,7 @@ export const tenths = (n: number): string => (n >= 100 ? WHOLE.format(Math.round
 /** Decimal units, as macOS shows them. */
 export function bytes(n: number): string {
   if (n >= 999_500_000) return `${TENTHS.format(n / 1e9)} GB`;
+  if (n >= 999_500 && n < 9_950_000) return `${TENTHS.format(n / 1e6)} MB`;
   if (n >= 999_500) return `${WHOLE.format(Math.round(n / 1e6))} MB`;
   return `${WHOLE.format(Math.ceil(n / 1e3))} kB`;
 }
