@@ -65,13 +65,15 @@ impl Path {
         match self.0 {
             // SAFETY: the lengths are checked, and a path exists only where the machine has it.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => unsafe { x86::avx2::<R>(q, page, seen, parts, sums) },
+            Kind::Avx2 | Kind::AvxVnni => unsafe { x86::avx2::<R>(q, page, seen, parts, sums) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => unsafe { x86::avx512::<R>(q, page, seen, parts, sums) },
+            Kind::Avx512 | Kind::Avx512Vnni => unsafe { x86::avx512::<R>(q, page, seen, parts, sums) },
             // SAFETY: as above.
-            #[allow(unreachable_patterns)]
-            _ => unsafe { attend::<{ cfg!(target_arch = "aarch64") }, Plain, R, 2>(q, page, seen, parts, sums) },
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon | Kind::NeonDot => unsafe { attend::<true, Plain, R, 2>(q, page, seen, parts, sums) },
+            // SAFETY: as above.
+            Kind::Portable => unsafe { attend::<{ cfg!(target_arch = "aarch64") }, Plain, R, 2>(q, page, seen, parts, sums) },
         }
     }
 

@@ -18,13 +18,14 @@ macro_rules! dispatch {
         match $path.0 {
             // SAFETY: a path exists only where the machine has it.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => unsafe { avx2($($argument),*) },
+            Kind::Avx2 | Kind::AvxVnni => unsafe { avx2($($argument),*) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => unsafe { avx512($($argument),*) },
-            // What every processor of this kind has: 64-bit ARM has fused additions.
-            #[allow(unreachable_patterns)]
-            _ => $body::<{ cfg!(target_arch = "aarch64") }>($($argument),*),
+            Kind::Avx512 | Kind::Avx512Vnni => unsafe { avx512($($argument),*) },
+            // What every processor of this kind has: 64-bit ARM has fused additions. All are named, so that a new one is not forgotten.
+            #[cfg(target_arch = "aarch64")]
+            Kind::Neon | Kind::NeonDot => $body::<true>($($argument),*),
+            Kind::Portable => $body::<{ cfg!(target_arch = "aarch64") }>($($argument),*),
         }
     }};
 }
@@ -216,6 +217,30 @@ mod tests {
                         prop_assert!((wide(y) - exact).abs() <= 3.0 * 2f64.powi(-24) * (a.abs() + b.abs()));
                     }
                 }
+            }
+        }
+    }
+
+    /// Products of bytes add nothing to these loops, so their paths are the wide ones, and not what is left over.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn paths_with_products_of_bytes_have_the_same_loops() {
+        let x: Vec<f32> = (0..200).map(|i| (i as f32 * 0.37).sin() * 5.0).collect();
+        let (sin, cos): (Vec<f32>, Vec<f32>) = x[..100].iter().map(|x| x.sin_cos()).unzip();
+        let bits = |path: Kind| {
+            let path = Path(path);
+            let mut all = apply(path, |p, out| p.exp(&x, out), 200);
+            all.extend(apply(path, |p, out| p.rms_norm(&x, &x, 1e-5, out), 200));
+            all.extend(apply(path, |p, out| p.silu_mul(&x, &x, out), 200));
+            let mut turned = x.clone();
+            path.rotate(&mut turned, &cos, &sin);
+            all.extend(turned);
+            all.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+        };
+        for (wide, bytes) in [(Kind::Avx2, Kind::AvxVnni), (Kind::Avx512, Kind::Avx512Vnni)] {
+            if Path::all().contains(&Path(bytes)) {
+                assert!(bits(wide) == bits(bytes), "{bytes:?} is not {wide:?}");
+                assert!(bits(Kind::Portable) != bits(bytes), "{bytes:?} has no fused additions");
             }
         }
     }

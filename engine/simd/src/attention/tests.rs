@@ -140,3 +140,20 @@ fn what_is_infinite_or_no_number() {
         }
     }
 }
+
+/// Products of bytes add nothing to attention, so their paths are the wide ones, and not what is left over.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn paths_with_products_of_bytes_have_the_same_loops() {
+    let (q, keys, values) = (numbers(4 * 64, 1, 1.0), numbers(300 * 64, 2, 1.0), numbers(300 * 64, 3, 1.0));
+    let paged = pages(&keys, &values, 64);
+    let bits = |path: Kind| -> Vec<u32> {
+        whole(Path(path), &q, &paged, &[297, 298, 299, 300], 64).iter().map(|x| x.to_bits()).collect()
+    };
+    for (wide, bytes) in [(Kind::Avx2, Kind::AvxVnni), (Kind::Avx512, Kind::Avx512Vnni)] {
+        if Path::all().contains(&Path(bytes)) {
+            assert!(bits(wide) == bits(bytes), "{bytes:?} is not {wide:?}");
+            assert!(bits(Kind::Portable) != bits(bytes), "{bytes:?} has no fused additions");
+        }
+    }
+}
