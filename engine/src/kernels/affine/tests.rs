@@ -100,6 +100,14 @@ fn many_rows() {
     check(1, 3000, 3, format(4, 128), Dtype::F32, 78);
 }
 
+/// Elements of a row that does not fit the cache, rounded or not.
+const LONG: usize = 1 << 18;
+
+#[test]
+fn long_rows() {
+    check(2, 3, LONG / 32, format(4, 32), Dtype::F32, 79);
+}
+
 #[test]
 fn a_row_does_not_depend_on_its_neighbours_or_the_threads() {
     alone_or_not(format(4, 64), Precision::Exact, multiply);
@@ -178,7 +186,9 @@ fn as_mlx_computes_it() {
 /// |w| there. `simd` tests the details; this is the node with its types of x, views, and several parts of many rows.
 #[test]
 fn rounded_products_are_near() {
-    for (bits, group, (m, n, k)) in [(4, 32, (1, 700, 576)), (8, 64, (300, 90, 1536)), (6, 128, (5, 33, 384))] {
+    for (bits, group, (m, n, k)) in
+        [(4, 32, (1, 700, 576)), (8, 64, (300, 90, 1536)), (6, 128, (5, 33, 384)), (4, 32, (2, 3, LONG))]
+    {
         let format = format(bits, group);
         let q = packed(n, k, format, Dtype::F16, 21);
         let w = unpacked(&q, format);
