@@ -329,9 +329,11 @@ pub struct Status {
     pub dtype: Option<String>,
     /// Of the library that is loaded.
     pub mlx_version: String,
-    /// MLX's own counters.
+    /// MLX's arrays, and the keys and values that are not MLX's.
     pub active_bytes: u64,
+    /// The most of either, which need not have been at one time.
     pub peak_bytes: u64,
+    /// What MLX keeps for later.
     pub cache_bytes: u64,
     pub resident: Vec<String>,
 }
@@ -367,7 +369,7 @@ pub struct BenchRow {
     /// Tokens after the first over the time between the first and the last.
     pub decode_tok_s: f64,
     pub kv_bytes: u64,
-    /// MLX's peak, counted from before the prefill.
+    /// MLX's peak, counted from before the prefill, and the keys and values that are not MLX's.
     pub peak_bytes: u64,
     /// Building and submitting one decode step. On the CPU backend submitting waits for earlier steps, so this is not host time alone.
     pub host_us_per_token: f64,

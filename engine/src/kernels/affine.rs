@@ -16,7 +16,7 @@ use mlx::quant::{Affine, Quantized};
 use mlx::{Array, Dtype};
 use simd::{Out, Packed, Path, Rounded, Tile};
 
-use super::floats::{CACHED, Floats, TILE, block, in_f32, named};
+use super::floats::{Floats, TILE, block, in_f32, named, rows_in_cache};
 use super::{Precision, pool};
 
 /// Whether the functions here take matrices of this format.
@@ -142,7 +142,7 @@ fn multiply(x: &[f32], matrix: &Matrix<'_>, out: &mut [f32], path: Path, pool: &
     }
     let m = x.len() / k;
     let block = block(m, n, k, pool.threads());
-    let chunk = (CACHED / 4 / k).next_multiple_of(TILE);
+    let chunk = rows_in_cache(4 * k);
     let shared = Out::new(out, n);
     pool.run(n.div_ceil(block), &|index| {
         let mut scratch = SCRATCH.take();
@@ -175,7 +175,7 @@ fn multiply_rounded(x: &[f32], matrix: &Matrix<'_>, out: &mut [f32], path: Path,
     let Some(packed) = matrix.packed().filter(|_| !out.is_empty()) else { return };
     let m = x.len() / k;
     // Each thread rounds some rows.
-    let chunk = (CACHED / Rounded::row_bytes(path, k)).min(m.div_ceil(pool.threads())).next_multiple_of(TILE);
+    let chunk = rows_in_cache(Rounded::row_bytes(path, k)).min(m.div_ceil(pool.threads()).next_multiple_of(TILE));
     let block = block(m, n, k, pool.threads());
     let shared = Out::new(out, n);
     ROUNDED.with_borrow_mut(|parts| {

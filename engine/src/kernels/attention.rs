@@ -15,7 +15,7 @@ use simd::attention::{PAGE, Page, Part, ROWS, padded};
 
 use super::pool;
 use super::rows::{Float, Rows, Shared, of_type, put, two};
-pub use store::{Store, held_bytes};
+pub use store::{Store, held_bytes, most_held_bytes};
 
 /// What a layer does with its projections; fixed when it is built.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use mlx::cpu::{CpuKernel, Input, Output};
 use mlx::{Array, Dtype};
 use simd::{Out, Path};
 
-use super::floats::{CACHED, Floats, TILE, block, in_f32, named};
+use super::floats::{Floats, TILE, block, in_f32, named, rows_in_cache};
 use super::pool;
 
 /// x [.., inputs] times the transpose of w [outputs, inputs], in x's type; computed in f32, whatever the precision: there is nothing
@@ -100,7 +100,7 @@ fn multiply(x: &[f32], w: &Floats<'_>, [n, columns]: [usize; 2], out: &mut [f32]
     let k = columns.next_multiple_of(STEP);
     let m = x.len() / k;
     let block = block(m, n, k, pool.threads());
-    let chunk = (CACHED / 4 / k).next_multiple_of(TILE);
+    let chunk = rows_in_cache(4 * k);
     let shared = Out::new(out, n);
     pool.run(n.div_ceil(block), &|index| {
         let mut scratch = SCRATCH.take();

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use mlx::cpu::{Input, Output};
 use mlx::{Dtype, Element};
@@ -55,11 +56,15 @@ impl<'a> Floats<'a> {
 
 /// Runs `work` on an f32 form of the output.
 pub(super) fn in_f32(out: &mut Output<'_>, work: impl FnOnce(&mut [f32])) -> Result<(), String> {
-    fn narrow<T: Element>(out: &mut Output<'_>, work: impl FnOnce(&mut [f32]), to: fn(f32) -> T) -> Result<(), String> {
+    fn narrow<T: Element>(out: &mut Output<'_>, work: impl FnOnce(&mut [f32])) -> Result<(), String>
+    where
+        [T]: HalfFloatSliceExt,
+    {
         let out = out.slice::<T>()?;
         let mut wide = vec![0.0; out.len()];
         work(&mut wide);
-        out.iter_mut().zip(wide).for_each(|(o, w)| *o = to(w));
+        // All at once: an f16 alone is a call that looks for the instruction first.
+        out.convert_from_f32_slice(&wide);
         Ok(())
     }
     match out.dtype() {
@@ -67,8 +72,8 @@ pub(super) fn in_f32(out: &mut Output<'_>, work: impl FnOnce(&mut [f32])) -> Res
             work(out.slice()?);
             Ok(())
         }
-        Dtype::F16 => narrow(out, work, f16::from_f32),
-        Dtype::Bf16 => narrow(out, work, bf16::from_f32),
+        Dtype::F16 => narrow::<f16>(out, work),
+        Dtype::Bf16 => narrow::<bf16>(out, work),
         other => Err(format!("gives floats, not {other}")),
     }
 }
@@ -87,9 +92,14 @@ pub(super) fn named(ids: &Input<'_>, rows: usize) -> Result<Vec<usize>, String> 
 /// Rows of a matrix that are unpacked together, and rows of x that they meet together.
 pub(super) const TILE: usize = 4;
 /// Bytes of x that stay in a core's second-level cache while the matrix passes by.
-pub(super) const CACHED: usize = 512 << 10;
+const CACHED: usize = 512 << 10;
 /// Multiplications that are worth a second thread.
 const SHARE: usize = 1 << 16;
+
+/// How many rows of x of so many bytes are looked at together: at least one tile, however long they are.
+pub(super) fn rows_in_cache(bytes: usize) -> usize {
+    (CACHED / bytes).max(1).next_multiple_of(TILE)
+}
 
 /// How many of a matrix's rows one index of the loop takes.
 pub(super) fn block(m: usize, rows: usize, columns: usize, threads: usize) -> usize {

@@ -188,7 +188,9 @@ pub fn current() -> Arc<Pool> {
 /// How many threads kernels use from now on; `None`: as many as the process may run at once.
 pub fn set_threads(threads: Option<usize>) {
     let wanted = threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get)).clamp(1, 1024);
-    let mut pool = pool().write().unwrap_or_else(PoisonError::into_inner);
+    // Not `pool`, which would start as many as the machine has, only to end them.
+    let pool = POOL.get_or_init(|| RwLock::new(Arc::new(Pool::new(wanted))));
+    let mut pool = pool.write().unwrap_or_else(PoisonError::into_inner);
     if pool.threads() != wanted {
         *pool = Arc::new(Pool::new(wanted));
     }

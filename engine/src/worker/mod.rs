@@ -403,7 +403,7 @@ fn status(device: mlx::Device, resident: Option<&Resident>) -> Status {
         dtype: resident.map(|r| r.dtype.name().into()),
         mlx_version: mlx::version(),
         active_bytes: (usage.active + kernels::attention::held_bytes()) as u64,
-        peak_bytes: usage.peak as u64,
+        peak_bytes: (usage.peak + kernels::attention::most_held_bytes()) as u64,
         cache_bytes: usage.cache as u64,
         resident: resident.map(|r| r.name.clone()).into_iter().collect(),
     }

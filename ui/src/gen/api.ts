@@ -376,9 +376,17 @@ dtype: string | null,
  */
 mlx_version: string, 
 /**
- * MLX's own counters.
+ * MLX's arrays, and the keys and values that are not MLX's.
  */
-active_bytes: number, peak_bytes: number, cache_bytes: number, resident: Array<string>, };
+active_bytes: number, 
+/**
+ * The most of either, which need not have been at one time.
+ */
+peak_bytes: number, 
+/**
+ * What MLX keeps for later.
+ */
+cache_bytes: number, resident: Array<string>, };
 
 export type Task = "chat" | "vision" | "speech" | "embedding";
 

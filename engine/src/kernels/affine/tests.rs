@@ -100,6 +100,22 @@ fn many_rows() {
     check(1, 3000, 3, format(4, 128), Dtype::F32, 78);
 }
 
+/// Elements of a row that does not fit the cache, rounded or not.
+const LONG: usize = 1 << 18;
+
+#[test]
+fn long_rows() {
+    let format = format(4, 32);
+    check(2, 3, LONG / 32, format, Dtype::F32, 79);
+    let (q, x) = (packed(3, LONG, format, Dtype::F32, 80), Array::from_slice(&numbers(2 * LONG, 81), &[2, LONG]).unwrap());
+    let y = |precision| matmul(&x, &q, format, precision).unwrap().to_f32().unwrap();
+    let size: f32 = unpacked(&q, format).iter().fold(0.0, |most, w| most.max(w.abs()));
+    for (exact, fast) in y(Precision::Exact).into_iter().zip(y(Precision::Fast)) {
+        // No element of x is moved by more than 2^-15, nor a sum by more than all of them could.
+        assert!((exact - fast).abs() <= size * LONG as f32 / 32768.0, "{fast} is not {exact}");
+    }
+}
+
 #[test]
 fn a_row_does_not_depend_on_its_neighbours_or_the_threads() {
     alone_or_not(format(4, 64), Precision::Exact, multiply);

@@ -23,10 +23,16 @@ pub struct Store {
 }
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes of all stores of the process, of which MLX does not know.
 pub fn held_bytes() -> usize {
     HELD.load(Ordering::Relaxed)
+}
+
+/// The most that [`held_bytes`] has been.
+pub fn most_held_bytes() -> usize {
+    MOST.load(Ordering::Relaxed)
 }
 
 impl Drop for Store {
@@ -115,8 +121,9 @@ impl Store {
             page.try_reserve_exact(elements).map_err(|_| format!("no memory for {positions} positions"))?;
             page.resize(elements, T::narrow(0.0));
             pages.push(page.into());
-            self.bytes += elements * size_of::<T>();
-            HELD.fetch_add(elements * size_of::<T>(), Ordering::Relaxed);
+            let bytes = elements * size_of::<T>();
+            self.bytes += bytes;
+            MOST.fetch_max(HELD.fetch_add(bytes, Ordering::Relaxed) + bytes, Ordering::Relaxed);
         }
     }
 

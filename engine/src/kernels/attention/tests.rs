@@ -222,6 +222,11 @@ fn the_room_is_what_is_allocated() {
             _ => bytes(store::Stored::pages(&mut store).map(|p: &mut Vec<Box<[bf16]>>| &**p).unwrap()),
         };
         assert_eq!(held, Store::room(257, 2, 24) * dtype.size());
+        assert!(held_bytes() >= held);
+        // That stays known when it is gone.
+        drop(store);
+        drop(layer);
+        assert!(most_held_bytes() >= held);
         // Keys take what they need, values whole registers, both for two pages.
         assert_eq!(Store::room(257, 2, 24), 512 * 2 * (24 + 32));
     }

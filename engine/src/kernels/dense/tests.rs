@@ -63,6 +63,12 @@ fn many_rows() {
     check(1, 3001, 576, Dtype::F32, Dtype::F16, 2);
 }
 
+/// Of which none fits the cache.
+#[test]
+fn long_rows() {
+    check(2, 3, (1 << 17) + 5, Dtype::F32, Dtype::F16, 3);
+}
+
 #[test]
 fn as_mlx_computes_it() {
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
