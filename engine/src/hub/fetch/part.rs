@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 use tokio::time::sleep;
@@ -12,6 +13,8 @@ use crate::error::{Error, HubCause, Result};
 
 /// Bytes that are written at once.
 const WRITE: usize = 1 << 20;
+/// On a slow line what has come is written after this long, so that little is lost and the user sees it.
+const WRITE_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a part is not here.
 #[derive(Debug)]
@@ -104,7 +107,8 @@ impl Part {
             answer = ask(fetch, target, wanted.as_ref()) => answer?,
         };
         check(&answer, wanted.as_ref(), target.file.bytes)?;
-        let mut sink = Sink { target: target.clone(), meter: fetch.meter.clone(), buffer: Vec::new(), at: *at };
+        let mut sink =
+            Sink { target: target.clone(), meter: fetch.meter.clone(), buffer: Vec::new(), at: *at, written: Instant::now() };
         let received = self.receive(&mut answer, &mut sink, if self.ranged { *at } else { 0 }).await;
         // What came is kept, whatever ended it.
         let written = sink.flush().await;
@@ -179,6 +183,7 @@ struct Sink {
     buffer: Vec<u8>,
     /// Where the buffer's bytes belong.
     at: u64,
+    written: Instant,
 }
 
 impl Sink {
@@ -188,10 +193,12 @@ impl Sink {
 
     async fn push(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= WRITE { self.flush().await } else { Ok(()) }
+        let due = self.buffer.len() >= WRITE || self.written.elapsed() >= WRITE_AFTER;
+        if due { self.flush().await } else { Ok(()) }
     }
 
     async fn flush(&mut self) -> Result<()> {
+        self.written = Instant::now();
         if self.buffer.is_empty() {
             return Ok(());
         }
