@@ -83,8 +83,16 @@ impl Models {
         Ok(plan)
     }
 
+    /// Whether a download of what this plan is about was begun in spite of its problems, and so goes on in spite of them.
+    pub fn begun_anyway(&self, plan: &PullPlan) -> bool {
+        let repo = self.pulls.setup().cache.repo(&plan.repo);
+        let record = repo.ok().and_then(|repo| repo.record(&plan.revision));
+        record.is_some_and(|record| record.agreed(&plan.commit))
+    }
+
     /// Begins to fetch, goes on with, or joins the download of `REPO[@REVISION]`. Returns at once; the plan is made in the
-    /// background (phase `Listing`), and its problems end the download as `Failed`.
+    /// background (phase `Listing`), and its problems end the download as `Failed`, unless somebody who asked for it wants it
+    /// anyway: that is remembered for as long as the revision means the same commit.
     pub fn pull(&self, model: &str, options: PullOptions) -> Result<Pull> {
         self.pulls.pull(model, options)
     }

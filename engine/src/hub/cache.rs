@@ -25,7 +25,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::find::Library;
-use super::remote::{Hash, Listing, RemoteFile, check_repo, check_revision, is_commit, is_path};
+use super::remote::{Hash, Listing, MOST_BYTES, RemoteFile, check_repo, check_revision, is_commit, is_path};
 use super::snapshot::names;
 use crate::error::{Error, Result};
 
@@ -66,6 +66,15 @@ pub struct Record {
     pub files: Vec<RemoteFile>,
     /// By the user: nobody goes on with it unasked.
     pub paused: bool,
+    /// The user wants this commit in spite of what its plan says against it.
+    pub anyway: bool,
+}
+
+impl Record {
+    /// Whether what was begun in spite of a problem is this commit. Until the hub has named one, it is what was asked for.
+    pub fn agreed(&self, commit: &str) -> bool {
+        self.anyway && self.commit.as_deref().is_none_or(|own| own == commit)
+    }
 }
 
 impl Cache {
@@ -192,8 +201,8 @@ impl Repo {
     pub fn write_record(&self, record: &Record) -> Result<()> {
         make_folder(&self.folder)?;
         let files = record.files.iter().map(|f| (f.name.clone(), f.bytes, f.hash.hex().to_owned())).collect();
-        let stored =
-            Stored { version: 1, revision: record.revision.clone(), commit: record.commit.clone(), paused: record.paused, files };
+        let (revision, commit) = (record.revision.clone(), record.commit.clone());
+        let stored = Stored { version: 1, revision, commit, paused: record.paused, anyway: record.anyway, files };
         let text = serde_json::to_vec(&stored).map_err(|e| Error::Internal(format!("a record did not become JSON: {e}")))?;
         self.replace(&self.record_path(&record.revision), &text)
     }
@@ -256,6 +265,8 @@ struct Stored {
     revision: String,
     commit: Option<String>,
     paused: bool,
+    #[serde(default)]
+    anyway: bool,
     /// Name, bytes, hash.
     files: Vec<(String, u64, String)>,
 }
@@ -269,7 +280,10 @@ fn read_record(path: &Path) -> Option<Record> {
     };
     let files = stored.files.into_iter().map(file).collect::<Option<Vec<_>>>()?;
     let right = stored.version == 1 && check_revision(&stored.revision).is_ok() && stored.commit.as_deref().is_none_or(is_commit);
-    right.then_some(Record { revision: stored.revision, commit: stored.commit, files, paused: stored.paused })
+    // Sums of sizes are taken in many places; no download comes near this one.
+    files.iter().try_fold(0_u64, |all, f| all.checked_add(f.bytes).filter(|all| *all < MOST_BYTES))?;
+    let Stored { revision, commit, paused, anyway, .. } = stored;
+    right.then_some(Record { revision, commit, files, paused, anyway })
 }
 
 /// A link in place of what is there, for each file.

@@ -52,7 +52,9 @@ pub fn run(args: &PullArgs, signals: &Signals) -> Result<()> {
     } else {
         out::complain(page(&plan).trim_end());
     }
-    let refused = plan.problems.first().filter(|_| args.plan || !args.anyway);
+    // What was begun with `--anyway` goes on without it.
+    let anyway = args.anyway || models.begun_anyway(&plan);
+    let refused = plan.problems.first().filter(|_| args.plan || !anyway);
     match refused {
         // The page shows them all.
         Some(_) if args.plan && !args.json => return Err(Failure::Told),
@@ -60,7 +62,7 @@ pub fn run(args: &PullArgs, signals: &Signals) -> Result<()> {
         None if args.plan => return Ok(()),
         None => {}
     }
-    if !args.anyway && !args.json && doubtful(&plan) && !agreed("Fetch it? [y/N] ")? {
+    if !anyway && !args.json && doubtful(&plan) && !agreed("Fetch it? [y/N] ")? {
         out::complain("nothing was fetched");
         return Err(Failure::Told);
     }
