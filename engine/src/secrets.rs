@@ -14,18 +14,21 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keyring_core::Entry;
 
 use crate::api::{TokenKept, TokenState};
 use crate::contained;
 use crate::error::{Error, Result};
+use crate::paths;
 
 const SERVICE: &str = "rMLX";
 const USER: &str = "hugging-face-token";
 /// Time for an answer of the keyring, which may have to ask its user for a password.
 const WAIT: Duration = Duration::from_secs(15);
+/// A keyring that failed may have been unlocked since, or begun to run.
+const RETRY: Duration = Duration::from_secs(30);
 /// Bytes; the hub's tokens have some 40.
 const LONGEST: usize = 1024;
 
@@ -72,10 +75,11 @@ pub type Open = Box<dyn Fn() -> keyring_core::Result<Entry> + Send>;
 pub struct Secrets(Arc<Inner>);
 
 struct Inner {
-    /// In the order in which they are read.
-    environment: Vec<(&'static str, Secret)>,
+    /// In the order in which they are read. `None`: what is set there is no token.
+    environment: Vec<(&'static str, Option<Secret>)>,
     file: Option<PathBuf>,
     wait: Duration,
+    retry: Duration,
     state: Arc<Mutex<State>>,
     keyring: Mutex<Sender<Ask>>,
 }
@@ -83,6 +87,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     keyring: Keyring,
+    /// Questions that the keyring's thread has not answered yet.
+    open: usize,
     session: Option<Secret>,
 }
 
@@ -92,8 +98,8 @@ enum Keyring {
     #[default]
     NotAsked,
     Read(Option<Secret>),
-    /// Why it cannot be used.
-    Away(String),
+    /// Why it cannot be used, and since when.
+    Away(String, Instant),
 }
 
 enum Ask {
@@ -105,55 +111,67 @@ enum Ask {
 impl Secrets {
     /// Of this process's environment and the system's keyring. `RMLX_KEYRING=off` leaves the keyring alone.
     pub fn from_env() -> Self {
-        let var = |key| env::var_os(key).filter(|v| !v.is_empty()).map(PathBuf::from);
-        let home = || {
-            let caches = || var("XDG_CACHE_HOME").or_else(|| Some(env::home_dir()?.join(".cache")));
-            var("HF_HOME").or_else(|| Some(caches()?.join("huggingface")))
-        };
-        let file = var("HF_TOKEN_PATH").or_else(|| Some(home()?.join("token")));
-        let environment = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
-        let environment = environment.into_iter().filter_map(|key| Some((key, Secret::new(&env::var(key).ok()?).ok()?)));
+        let file = paths::named("HF_TOKEN_PATH").unwrap_or_else(|| paths::hugging_face().join("token"));
+        let set = |key: &&str| env::var_os(key).is_some_and(|v| !v.to_string_lossy().trim().is_empty());
+        let keys = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"].into_iter().filter(set);
+        let environment = keys.map(|key| (key, env::var(key).ok().and_then(|text| Secret::new(&text).ok())));
         let open: Open = if env::var_os("RMLX_KEYRING").is_some_and(|v| v == "off") {
             Box::new(|| Err(keyring_core::Error::NotSupportedByStore("RMLX_KEYRING=off".into())))
         } else {
             Box::new(system)
         };
-        Self::new(environment.collect(), file, open, WAIT)
+        Self::new(environment.collect(), Some(file), open, WAIT)
     }
 
-    fn new(environment: Vec<(&'static str, Secret)>, file: Option<PathBuf>, open: Open, wait: Duration) -> Self {
+    fn new(environment: Vec<(&'static str, Option<Secret>)>, file: Option<PathBuf>, open: Open, wait: Duration) -> Self {
         let state = Arc::<Mutex<State>>::default();
         let (asks, asked) = mpsc::channel();
         let shared = state.clone();
         // Where no thread can be had, the sender finds nobody, which is a keyring that cannot be used.
         let _ = thread::Builder::new().name("keyring".into()).spawn(move || serve(&open, &asked, &shared));
-        Self(Arc::new(Inner { environment, file, wait, state, keyring: Mutex::new(asks) }))
+        Self(Arc::new(Inner { environment, file, wait, retry: RETRY, state, keyring: Mutex::new(asks) }))
     }
 
     /// What to send to the hub.
-    pub fn token(&self) -> Option<Secret> {
-        if let Some((_, secret)) = self.0.environment.first() {
-            return Some(secret.clone());
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`]: what the environment has is no token. Another one is not taken in its place.
+    pub fn token(&self) -> Result<Option<Secret>> {
+        if let Some((key, secret)) = self.0.environment.first() {
+            let wrong =
+                || Error::BadRequest(format!("{key}: what is set there is not an access token\nhint: correct or unset it"));
+            return secret.clone().ok_or_else(wrong).map(Some);
         }
-        self.read();
+        self.read(false);
         let state = self.state();
         let kept = match &state.keyring {
             Keyring::Read(Some(secret)) => Some(secret.clone()),
             _ => state.session.clone(),
         };
         drop(state);
-        kept.or_else(|| self.file())
+        Ok(kept.or_else(|| self.file()))
     }
 
     /// Where it comes from.
     pub fn show(&self) -> TokenState {
+        if self.0.environment.is_empty() {
+            self.read(true);
+        }
+        self.looked()
+    }
+
+    /// As far as the keyring is known.
+    fn looked(&self) -> TokenState {
+        if let Some((key, None)) = self.0.environment.first() {
+            let note = format!("{key} is set to something that is none: correct or unset it, or nothing can be asked of the hub");
+            return TokenState { kept: TokenKept::None, note: Some(note) };
+        }
         if let Some((key, _)) = self.0.environment.first() {
             return TokenState { kept: TokenKept::Environment, note: Some(format!("from the environment: {key}")) };
         }
-        self.read();
         let state = self.state();
         let away = match &state.keyring {
-            Keyring::Away(why) => Some(why.clone()),
+            Keyring::Away(why, _) => Some(why.clone()),
             _ => None,
         };
         let kept = match (&state.keyring, &state.session) {
@@ -186,25 +204,41 @@ impl Secrets {
             None => {
                 self.state().session = None;
                 self.ask(Ask::Forget);
-                if let Keyring::Away(why) = &self.state().keyring {
-                    let note = format!("forgotten here; what is in the keyring stays there, for it cannot be asked: {why}");
-                    return TokenState { kept: TokenKept::None, note: Some(note) };
+                let away = if let Keyring::Away(why, _) = &self.state().keyring { Some(why.clone()) } else { None };
+                if let Some(why) = away {
+                    let forgot = format!("forgotten here; what is in the keyring stays there, for it cannot be asked: {why}");
+                    // The environment and the file are not for this program to clear.
+                    let TokenState { kept, note } = self.looked();
+                    let rest = note.filter(|_| kept != TokenKept::None).map_or_else(String::new, |note| format!("; {note}"));
+                    return TokenState { kept, note: Some(format!("{forgot}{rest}")) };
                 }
             }
         }
-        self.show()
+        self.looked()
     }
 
-    /// Once; what is found then stays known.
-    fn read(&self) {
-        if matches!(self.state().keyring, Keyring::NotAsked) {
-            self.ask(Ask::Read);
+    /// Once; what is found then stays known. One that failed is asked again after a while, or where somebody looks (`now`), and then
+    /// gets what it could not keep; but not while it still has a question, its password's say.
+    fn read(&self, now: bool) {
+        let state = self.state();
+        let due = match &state.keyring {
+            Keyring::NotAsked => true,
+            Keyring::Away(_, since) => state.open == 0 && (now || since.elapsed() >= self.0.retry),
+            Keyring::Read(_) => false,
+        };
+        let session = state.session.clone();
+        drop(state);
+        match session {
+            _ if !due => {}
+            Some(secret) => self.ask(|done| Ask::Set(secret, done)),
+            None => self.ask(Ask::Read),
         }
     }
 
     /// Waits for the answer, but not for ever: what comes later is known from then on.
     fn ask(&self, ask: impl FnOnce(Sender<()>) -> Ask) {
         let (done, answered) = mpsc::channel();
+        self.state().open += 1;
         let sent = self.0.keyring.lock().unwrap_or_else(PoisonError::into_inner).send(ask(done));
         let why = match sent.map(|()| answered.recv_timeout(self.0.wait)) {
             Ok(Ok(())) => return,
@@ -214,7 +248,7 @@ impl Secrets {
             Ok(Err(mpsc::RecvTimeoutError::Disconnected)) | Err(_) => "the keyring cannot be asked".into(),
         };
         tracing::warn!("{why}");
-        self.state().keyring = Keyring::Away(why);
+        self.state().keyring = Keyring::Away(why, Instant::now());
     }
 
     fn file(&self) -> Option<Secret> {
@@ -253,8 +287,9 @@ fn serve(open: &Open, asked: &Receiver<Ask>, state: &Mutex<State>) {
                     }
                     Keyring::Read(secret)
                 }
-                Err(e) => Keyring::Away(reason(&e)),
+                Err(e) => Keyring::Away(reason(&e), Instant::now()),
             };
+            state.open = state.open.saturating_sub(1);
         };
         let done = match ask {
             Ask::Read(done) => {

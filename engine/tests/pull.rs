@@ -291,3 +291,125 @@ fn without_a_keyring_a_token_is_not_kept_and_nobody_believes_it() {
     bench.add(|r| r.gated = true);
     bench.run(&["pull", REPO]).ok();
 }
+
+#[test]
+fn what_is_here_of_a_download_can_be_removed() {
+    let bench = Bench::new();
+    lock(&bench.hub.state.repos).clear();
+    bench.add(|r| r.branches.push("v1".into()));
+    let begun = format!("{REPO}@v1");
+    // Whole files without a snapshot, as a download that was ended leaves them.
+    let ended = bench.run(&["pull", &begun]).ok();
+    assert!(ended.stdout.contains("snapshots"));
+    let repository = bench.repository();
+    fs::remove_dir_all(repository.join("snapshots")).unwrap();
+    let files: Vec<Value> = fs::read_dir(repository.join("blobs"))
+        .unwrap()
+        .map(|blob| blob.unwrap())
+        .map(|blob| {
+            json!([blob.file_name().to_str().unwrap(), blob.metadata().unwrap().len(), blob.file_name().to_str().unwrap()])
+        })
+        .collect();
+    let record = json!({ "version": 1, "revision": "v1", "commit": "0".repeat(40), "paused": true, "files": files });
+    fs::write(repository.join(".rmlx-pull-v1.json"), record.to_string()).unwrap();
+
+    refused(&bench.run(&["run", &begun, "hi"]), 1, "not finished; go on with: rmlx pull acme/tiny@v1");
+    refused(&bench.run(&["rm", "--yes", REPO]), 1, "hint: fetch it with: rmlx pull acme/tiny");
+    refused(&bench.run(&["rm", &begun]), 2, "--yes removes without asking");
+    let removed = bench.run(&["rm", "--yes", &begun]).ok();
+    assert!(removed.stderr.contains("removed acme/tiny@v1") && !removed.stderr.contains(": 0 B"), "{removed:#?}");
+    assert!(!repository.join("blobs").exists() && bench.run(&["list", "--unfinished"]).ok().stdout.is_empty());
+    refused(&bench.run(&["rm", "--yes", &begun]), 1, "no model is called");
+}
+
+#[test]
+fn what_could_not_be_loaded_is_not_fetched() {
+    let bench = Bench::new();
+    let elsewhere = bench.rmlx.folder.path().join("disk");
+    fs::create_dir_all(&elsewhere).unwrap();
+    fs::create_dir_all(bench.repository()).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, bench.repository().join("blobs")).unwrap();
+    refused(&bench.run(&["pull", REPO]), 1, "HF_HUB_CACHE");
+    assert!(fs::read_dir(&elsewhere).unwrap().next().is_none() && bench.sent() == 0);
+    // A whole repository on another disk is.
+    let moved = elsewhere.join("models--acme--tiny");
+    fs::create_dir(&moved).unwrap();
+    fs::remove_dir_all(bench.repository()).unwrap();
+    std::os::unix::fs::symlink(&moved, bench.repository()).unwrap();
+    bench.run(&["pull", REPO]).ok();
+    assert!(bench.run(&["--device", "cpu", "run", REPO, "hi", "--max-tokens", "4", "--ignore-eos"]).ok().stdout.len() > 1);
+}
+
+#[test]
+fn settings_that_are_not_followed_are_told() {
+    let bench = Bench::new();
+    let home = bench.rmlx.home();
+    fs::create_dir_all(&home).unwrap();
+    for (line, key) in [("rate_limit = \"10 MB\"", "models.rate_limit"), ("folder = \"/none/of/it\"", "/none/of/it")] {
+        fs::write(home.join("settings.toml"), format!("[models]\n{line}\n")).unwrap();
+        for args in [&["pull", REPO][..], &["list"], &["list", "--json"]] {
+            let told = bench.run(args).ok();
+            assert!(told.stderr.contains("warning: the settings are not followed") && told.stderr.contains(key), "{told:#?}");
+        }
+    }
+    fs::write(home.join("settings.toml"), "").unwrap();
+    assert!(!bench.run(&["list"]).ok().stderr.contains("warning"));
+}
+
+#[test]
+fn a_token_that_is_none_is_refused_by_name() {
+    let bench = Bench::new();
+    let ended = end(bench.command(&["pull", REPO]).env("HF_TOKEN", "two words").spawn().unwrap());
+    refused(&ended, 1, "HF_TOKEN: what is set there is not an access token");
+    assert!(!format!("{ended:?}").contains("two words"));
+}
+
+#[test]
+fn a_chat_template_beside_the_tokenizer_is_used_wherever_it_stands() {
+    let text = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    let plain = json!({ "chat_template": text }).to_string();
+    for (name, contents) in [("chat_template.jinja", Some(text)), ("chat_template.json", Some(plain.as_str())), ("none", None)] {
+        let bench = Bench::new();
+        let repository = lock(&bench.hub.state.repos).remove(REPO).unwrap().remove(0);
+        let mut files: Vec<(&str, Vec<u8>)> = Vec::new();
+        for file in repository.files.iter().filter(|f| !f.name.starts_with("chat_template")) {
+            let mut bytes = file.contents.read(0, file.size as usize).unwrap();
+            if file.name == "tokenizer_config.json" {
+                let mut config: Value = serde_json::from_slice(&bytes).unwrap();
+                config.as_object_mut().unwrap().remove("chat_template");
+                bytes = config.to_string().into_bytes();
+            }
+            files.push((&file.name, bytes));
+        }
+        files.extend(contents.map(|text| (name, text.as_bytes().to_vec())));
+        bench.hub.add(Repository::new(REPO, &files));
+        let kind = if contents.is_some() { "kind          chat" } else { "kind          base" };
+        let pulled = bench.run(&["pull", REPO]).ok();
+        assert!(pulled.stderr.contains(kind), "{name}: {pulled:#?}");
+        let answer = bench.run(&["--device", "cpu", "run", REPO, "hi", "--max-tokens", "4", "--ignore-eos"]);
+        // The control: without a template nothing can be chatted.
+        assert_eq!(answer.code == Some(0) && answer.stdout.len() > 1, contents.is_some(), "{name}: {answer:#?}");
+    }
+}
+
+#[test]
+fn what_was_begun_anyway_is_not_refused_when_it_goes_on() {
+    let bench = Bench::new();
+    let other = r#"{"architectures": ["MambaForCausalLM"]}"#;
+    let files =
+        [("config.json", other.as_bytes().to_vec()), ("tokenizer.json", b"{}".to_vec()), ("model.safetensors", vec![7; 1 << 20])];
+    bench.hub.add(Repository::new("acme/other", &files));
+    bench.hub.hold_after(500_000);
+    let child = bench.command(&["pull", "acme/other", "--anyway"]).spawn().unwrap();
+    let pid = child.id().to_string();
+    wait_for("a part of it came", || bench.sent() >= 500_000);
+    signal(&pid, "INT");
+    refused(&end(child), 130, "go on with: rmlx pull acme/other");
+    bench.hub.release();
+    let ended = bench.run(&["pull", "acme/other"]).ok();
+    assert!(ended.stderr.contains("problem: "), "it is still told: {ended:#?}");
+    // The control: from its beginning it is refused.
+    bench.run(&["rm", "--yes", "acme/other"]);
+    let _ = fs::remove_dir_all(bench.rmlx.folder.path().join("hf/hub/models--acme--other"));
+    refused(&bench.run(&["pull", "acme/other"]), 1, "MambaForCausalLM");
+}

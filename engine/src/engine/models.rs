@@ -19,6 +19,7 @@ use crate::hub::remove::Removable;
 use crate::hub::{Library, catalogue, check, search};
 use crate::registry;
 use crate::secrets::{Secret, Secrets};
+use crate::settings;
 
 /// Of one search.
 const MOST_FOUND: usize = 30;
@@ -37,15 +38,19 @@ impl Models {
     pub fn open(home: PathBuf) -> Result<Self> {
         let secrets = Secrets::from_env();
         let token = secrets.clone();
-        let remote = Arc::new(move || Remote::from_env(token.token().map(|t| t.expose().to_owned())));
+        let remote = Arc::new(move || Remote::from_env(token.token()?.map(|t| t.expose().to_owned())));
         let check = Arc::new(|asked| -> BoxFuture<'static, Result<()>> { Box::pin(check_pull(asked)) });
         let setup = Setup { home, cache: Cache::from_env(), remote, check, tuning: Tuning::default() };
-        Ok(Self { secrets, ..Self::with(setup) })
+        Ok(Self::of(setup, secrets))
     }
 
     /// With another hub, another cache or other times.
     pub fn with(setup: Setup) -> Self {
-        Self { pulls: Arc::new(Pulls::new(setup)), secrets: Secrets::from_env(), in_use: Arc::new(|_| false) }
+        Self::of(setup, Secrets::from_env())
+    }
+
+    fn of(setup: Setup, secrets: Secrets) -> Self {
+        Self { pulls: Arc::new(Pulls::new(setup)), secrets, in_use: Arc::new(|_| false) }
     }
 
     /// Refuses to remove what this says is in use.
@@ -58,6 +63,11 @@ impl Models {
         registry::list(&self.library())
     }
 
+    /// What of the settings does not work as it is written, and so is not done: the file, or the folder of the user's choice.
+    pub fn trouble(&self) -> Option<Error> {
+        settings::read(&self.pulls.setup().home).err().or_else(|| self.library().trouble())
+    }
+
     /// Asks the hub about `REPO[@REVISION]`, and this machine whether it fits.
     ///
     /// # Errors
@@ -68,6 +78,7 @@ impl Models {
         check_revision(revision)?;
         let setup = self.pulls.setup();
         let repo = setup.cache.repo(name)?;
+        repo.check()?;
         let remote = (setup.remote)()?;
         let (asked, wanted) = (name.to_owned(), revision.to_owned());
         let looked = self.pulls.wait(async move {

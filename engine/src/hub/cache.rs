@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use super::find::Library;
 use super::remote::{Hash, Listing, MOST_BYTES, RemoteFile, check_repo, check_revision, is_commit, is_path};
-use super::snapshot::names;
+use super::snapshot::{INDEX, names};
 use crate::error::{Error, Result};
 
 /// Bytes of a record at most.
@@ -94,8 +94,7 @@ impl Cache {
 
     /// All downloads that are not at their end.
     pub fn unfinished(&self) -> Vec<(Repo, Record)> {
-        let repos =
-            names(&self.root).into_iter().filter_map(|n| self.repo(&n.strip_prefix("models--")?.replacen("--", "/", 1)).ok());
+        let repos = names(&self.root).into_iter().filter_map(|n| self.repo(&repository_of(&n)?).ok());
         repos.flat_map(|repo| repo.records().into_iter().map(move |record| (repo.clone(), record))).collect()
     }
 }
@@ -120,6 +119,26 @@ impl Repo {
     /// Whether the file is here as a whole. Its blob got its name when its hash was right.
     pub fn has(&self, file: &RemoteFile) -> bool {
         fs::metadata(self.blob(&file.hash)).is_ok_and(|m| m.is_file() && m.len() == file.bytes)
+    }
+
+    /// Whether what is put here can be loaded: files are only read where a repository's folder has its own name and its parts inside.
+    ///
+    /// # Errors
+    /// [`Error::BadFile`] for a link that leads to anything else.
+    pub fn check(&self) -> Result<()> {
+        let Ok(real) = fs::canonicalize(&self.folder) else { return Ok(()) };
+        let named = real.file_name().is_some_and(|n| n.to_string_lossy().starts_with("models--"));
+        let inside = |part: &&str| {
+            let path = self.folder.join(part);
+            fs::symlink_metadata(&path).is_err() || fs::canonicalize(&path).is_ok_and(|p| p == real.join(part))
+        };
+        let hint = "models are not loaded from there\nhint: move the whole cache and let HF_HUB_CACHE say where it is";
+        let wrong = |path: PathBuf, what: &str| Err(Error::bad_file(path, format!("{what}: {hint}")));
+        match ["blobs", "snapshots", "refs"].into_iter().find(|part| !inside(part)) {
+            Some(part) => wrong(self.folder.join(part), "a link that leads elsewhere"),
+            None if !named => wrong(self.folder.clone(), "a link to a folder of another name"),
+            None => Ok(()),
+        }
     }
 
     /// `None`: another process is at it.
@@ -152,7 +171,7 @@ impl Repo {
             return Err(Error::bad_file(self.blob(&missing.hash), format!("is not there, or not whole: {}", missing.name)));
         }
         let mut files: Vec<&RemoteFile> = files.iter().collect();
-        files.sort_by_key(|f| (f.name == "config.json", f.name == "model.safetensors.index.json"));
+        files.sort_by_key(|f| (f.name == "config.json", f.name == INDEX));
         let snapshot = self.snapshot(&listing.commit);
         if snapshot.is_dir() {
             link_all(&snapshot, &files)?;
@@ -284,6 +303,11 @@ fn read_record(path: &Path) -> Option<Record> {
     files.iter().try_fold(0_u64, |all, f| all.checked_add(f.bytes).filter(|all| *all < MOST_BYTES))?;
     let Stored { revision, commit, paused, anyway, .. } = stored;
     right.then_some(Record { revision, commit, files, paused, anyway })
+}
+
+/// `ORG/NAME` of a repository's folder.
+pub(super) fn repository_of(folder: &str) -> Option<String> {
+    Some(folder.strip_prefix("models--")?.replacen("--", "/", 1))
 }
 
 /// A link in place of what is there, for each file.

@@ -3,10 +3,12 @@
 //! A name is, in this order: a path (absolute, or with `./` or `../` in front), `starter`, a folder in rMLX's models folder, a
 //! repository `ORG/NAME[@REVISION]` or a lone `NAME` in the Hugging Face cache, the same in the user's own folder, a relative path.
 
-use std::env;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::cache::{Cache, repository_of};
+use super::remote::check_revision;
 use super::snapshot::{Snapshot, is_plain, names};
 use crate::config::{Quantization, architecture};
 use crate::error::{Error, Result};
@@ -56,18 +58,16 @@ pub struct Library {
 }
 
 impl Library {
-    /// From the environment: `RMLX_HOME`; `HF_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`; and from the settings of that home.
+    /// From the environment: `RMLX_HOME`; `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`, `HF_HOME`, `XDG_CACHE_HOME`; and from the settings of that home.
     pub fn from_env() -> Self {
         Self::of(&paths::home())
     }
 
     /// As [`Self::from_env`], with the settings and the models folder of this home.
     pub fn of(home: &Path) -> Self {
-        let var = |key| env::var_os(key).filter(|v| !v.is_empty()).map(PathBuf::from);
-        let hugging_face = var("HF_HUB_CACHE").or_else(|| Some(var("HF_HOME")?.join("hub"))).unwrap_or_else(|| {
-            let caches = var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache"))).unwrap_or_else(env::temp_dir);
-            caches.join("huggingface/hub")
-        });
+        // The second is the older name of the first, and still read by the hub's own tools.
+        let named = paths::named("HF_HUB_CACHE").or_else(|| paths::named("HUGGINGFACE_HUB_CACHE"));
+        let hugging_face = named.unwrap_or_else(|| paths::hugging_face().join("hub"));
         // Settings that cannot be read are told where they are asked for; models are found nevertheless.
         let folder = settings::read(home).map_err(|e| tracing::info!("settings: {e}")).ok().and_then(|s| s.models.folder);
         Self { models: paths::models_of(home), hugging_face, folder }
@@ -107,10 +107,23 @@ impl Library {
     fn known(&self) -> Vec<(String, PathBuf, Place)> {
         let own = names(&self.models).into_iter().filter(|n| !n.starts_with('.'));
         let own = own.map(|n| (n.clone(), self.models.join(n), Place::Models));
-        let cached = self.repositories().into_iter();
-        let cached = cached.filter_map(|(name, folder)| Some((name, revision(&folder, None)?, Place::HuggingFace)));
+        let cached = self.repositories().into_iter().flat_map(|(name, folder)| snapshots(&name, &folder));
+        let cached = cached.map(|(name, folder)| (name, folder, Place::HuggingFace));
         let more = self.more().into_iter().map(|(name, folder)| (name, folder, Place::Folder));
-        own.chain(cached).chain(more).filter(|(_, folder, _)| folder.is_dir()).collect()
+        let mut seen = BTreeSet::new();
+        let there = own.chain(cached).chain(more).filter(|(_, folder, _)| folder.is_dir());
+        // By its name the first one is found, so the second is called by its folder.
+        let named = |(name, folder, place): (String, PathBuf, Place)| {
+            let name = if seen.insert(name.clone()) { name } else { folder.display().to_string() };
+            (name, folder, place)
+        };
+        there.map(named).collect()
+    }
+
+    /// Why the folder of the user's choice shows no models, where it cannot be read.
+    pub fn trouble(&self) -> Option<Error> {
+        let folder = self.folder.as_ref()?;
+        fs::read_dir(folder).err().map(|e| Error::io(folder, e))
     }
 
     /// Names and folders of the Hugging Face cache's repositories.
@@ -127,7 +140,7 @@ impl Library {
         if same(&self.models) || same(&self.hugging_face) {
             return Vec::new();
         }
-        let mut found: Vec<_> = repositories(root).into_iter().filter_map(|(n, f)| Some((n, revision(&f, None)?))).collect();
+        let mut found: Vec<_> = repositories(root).into_iter().flat_map(|(name, folder)| snapshots(&name, &folder)).collect();
         let plain = |folder: &Path| {
             let named = |n: &String| !n.starts_with('.') && !n.starts_with("models--") && folder.join(n).is_dir();
             names(folder).into_iter().filter(named).collect::<Vec<_>>()
@@ -174,25 +187,56 @@ impl Library {
     }
 
     fn not_found(&self, model: &str) -> Error {
-        let mut hint = String::new();
-        if model == "starter" {
-            hint.push_str("\nbring it: make run, or: rmlx import FILE.gguf");
-        }
+        let (name, wanted) = model.split_once('@').unwrap_or((model, "main"));
+        let cache = Cache { root: self.hugging_face.clone() };
+        let repo = cache.repo(name).ok().filter(|_| name.contains('/'));
+        let mut hint = match repo {
+            _ if model == "starter" => "\nhint: bring it: make run, or: rmlx import FILE.gguf".to_owned(),
+            Some(repo) if repo.record(wanted).is_some() => {
+                format!("\nhint: its download is not finished; go on with: rmlx pull {model}")
+            }
+            Some(_) if check_revision(wanted).is_ok() => format!("\nhint: fetch it with: rmlx pull {model}"),
+            _ => String::new(),
+        };
         let mut known: Vec<String> = self.known().into_iter().map(|(name, ..)| name).collect();
         let more = known.len().saturating_sub(MAX_HINTS);
         known.truncate(MAX_HINTS);
         match (known.is_empty(), more) {
-            (true, _) => hint.push_str("\nthere are no models yet"),
-            (false, 0) => hint.push_str(&format!("\nthere are: {}", known.join(", "))),
-            (false, more) => hint.push_str(&format!("\nthere are: {} and {more} more", known.join(", "))),
+            (true, _) => hint.push_str("\nhint: there are no models yet"),
+            (false, 0) => hint.push_str(&format!("\nhint: there are: {}", known.join(", "))),
+            (false, more) => hint.push_str(&format!("\nhint: there are: {} and {more} more", known.join(", "))),
         }
         Error::ModelNotFound { name: model.into(), hint }
     }
 }
 
 fn repositories(root: &Path) -> Vec<(String, PathBuf)> {
-    let name = |folder: String| Some((folder.strip_prefix("models--")?.replacen("--", "/", 1), root.join(&folder)));
+    let name = |folder: String| Some((repository_of(&folder)?, root.join(&folder)));
     names(root).into_iter().filter_map(name).collect()
+}
+
+/// The snapshots of a repository and what finds them: its own name the one that [`revision`] gives without more, and a branch, a tag
+/// or the commit the others. Those use the disk, too.
+fn snapshots(name: &str, repository: &Path) -> Vec<(String, PathBuf)> {
+    let first = revision(repository, None);
+    let references = references(&repository.join("refs"), "", 4);
+    let others = names(&repository.join("snapshots")).into_iter().filter_map(|commit| {
+        let folder = revision(repository, Some(&commit)).filter(|folder| Some(folder) != first.as_ref())?;
+        let named = references.iter().find(|r| revision(repository, Some(r)).as_ref() == Some(&folder));
+        Some((format!("{name}@{}", named.unwrap_or(&commit)), folder))
+    });
+    let others: Vec<_> = others.collect();
+    first.map(|folder| (name.to_owned(), folder)).into_iter().chain(others).collect()
+}
+
+/// Branches and tags, which may have slashes.
+fn references(folder: &Path, inside: &str, depth: usize) -> Vec<String> {
+    let below = |name: String| {
+        let full = format!("{inside}{name}");
+        let path = folder.join(name);
+        if path.is_dir() && depth > 0 { references(&path, &format!("{full}/"), depth - 1) } else { vec![full] }
+    };
+    names(folder).into_iter().flat_map(below).collect()
 }
 
 /// A snapshot of a repository in the Hugging Face cache: of a branch or tag through `refs`, or by its commit. Without a name it is

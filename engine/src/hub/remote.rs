@@ -7,7 +7,7 @@ mod trouble;
 pub use ask::Answer;
 pub use trouble::{Retry, Trouble};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::sync::Once;
 use std::time::Duration;
@@ -242,15 +242,34 @@ fn client() -> Result<Client> {
 /// # Errors
 /// [`Error::BadRequest`].
 pub fn check_repo(repo: &str) -> Result<()> {
+    if is_repo(repo) {
+        return Ok(());
+    }
+    let hint = meant(repo).map_or_else(|| "ORG/NAME or ORG/NAME@REVISION".into(), |name| format!("is {name} meant?"));
+    Err(Error::BadRequest(format!("{:?} is not the name of a repository\nhint: {hint}", shortened(repo))))
+}
+
+/// The name in what a user may have pasted: the address of a page, a name with a slash too many.
+fn meant(text: &str) -> Option<String> {
+    let text = text.trim();
+    let (path, host) = text.split_once("://").map_or((text, false), |(_, rest)| (rest, true));
+    let mut parts = path.split(['/', '?', '#']).filter(|p| !p.is_empty()).peekable();
+    if host || parts.peek().is_some_and(|first| matches!(*first, "huggingface.co" | "hf.co" | "www.huggingface.co")) {
+        parts.next();
+    } else if parts.clone().count() != 2 {
+        return None;
+    }
+    let name = format!("{}/{}", parts.next()?, parts.next()?);
+    Some(name).filter(|name| is_repo(name))
+}
+
+fn is_repo(repo: &str) -> bool {
     let part = |p: &str| {
         let plain = p.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
         plain && !p.is_empty() && !p.starts_with(['-', '.']) && !p.ends_with(['-', '.'])
     };
     let right = repo.len() <= 96 && repo.split('/').count() <= 2 && repo.split('/').all(part);
-    if right && !repo.contains("--") && !repo.contains("..") && !repo.ends_with(".git") {
-        return Ok(());
-    }
-    Err(Error::BadRequest(format!("{:?} is not the name of a repository\nhint: ORG/NAME or ORG/NAME@REVISION", shortened(repo))))
+    right && !repo.contains("--") && !repo.contains("..") && !repo.ends_with(".git")
 }
 
 /// A branch, a tag or a commit.
@@ -316,6 +335,7 @@ fn parse(asked: &str, body: &[u8]) -> Result<Listing, String> {
         return Err(format!("has the commit {:?}", info.sha));
     }
     let mut names = BTreeSet::new();
+    let mut sizes = BTreeMap::new();
     let mut files = Vec::with_capacity(info.siblings.len());
     let mut total = 0_u64;
     for sibling in info.siblings {
@@ -323,6 +343,10 @@ fn parse(asked: &str, body: &[u8]) -> Result<Listing, String> {
         total = total.checked_add(file.bytes).filter(|t| *t < MOST_BYTES).ok_or("has sizes that no disk has")?;
         if !names.insert(file.name.clone()) {
             return Err(format!("has {:?} twice", file.name));
+        }
+        // They would be one blob.
+        if *sizes.entry(file.hash.clone()).or_insert(file.bytes) != file.bytes {
+            return Err(format!("has two sizes for the contents of {:?}", file.name));
         }
         files.push(file);
     }

@@ -30,7 +30,7 @@ fn store() -> Arc<CredentialStore> {
 }
 
 fn exposed(secrets: &Secrets) -> Option<String> {
-    secrets.token().map(|s| s.expose().to_owned())
+    secrets.token().unwrap().map(|s| s.expose().to_owned())
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn the_order() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     fs::write(&file, "hf_file\n").unwrap();
-    let make = |environment: Vec<(&'static str, Secret)>, store: Option<Arc<CredentialStore>>| {
+    let make = |environment: Vec<(&'static str, Option<Secret>)>, store: Option<Arc<CredentialStore>>| {
         let open = move || match &store {
             Some(store) => store.build(SERVICE, USER, None),
             None => Err(Trouble::PlatformFailure("none".into())),
@@ -156,7 +156,8 @@ fn the_order() {
     assert_eq!(secrets.show().kept, TokenKept::File);
     secrets.set(Some(secret("hf_keyring")));
     assert_eq!((secrets.show().kept, exposed(&secrets).as_deref()), (TokenKept::Keyring, Some("hf_keyring")));
-    let secrets = make(vec![("HF_TOKEN", secret("hf_env")), ("HUGGING_FACE_HUB_TOKEN", secret("hf_old"))], Some(store));
+    let secrets =
+        make(vec![("HF_TOKEN", Some(secret("hf_env"))), ("HUGGING_FACE_HUB_TOKEN", Some(secret("hf_old")))], Some(store));
     let shown = secrets.show();
     assert_eq!((shown.kept, exposed(&secrets).as_deref()), (TokenKept::Environment, Some("hf_env")));
     assert!(shown.note.unwrap().contains("HF_TOKEN"));
@@ -164,6 +165,30 @@ fn the_order() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "hf_file\n");
     fs::write(&file, "x y\nz").unwrap();
     assert_eq!(make(Vec::new(), None).show().kept, TokenKept::None);
+}
+
+#[test]
+fn what_is_no_token_is_refused_by_name() {
+    let environment = vec![("HF_TOKEN", None), ("HUGGING_FACE_HUB_TOKEN", Some(secret("hf_old")))];
+    let secrets = Secrets::new(environment, None, Box::new(|| Err(Trouble::NoDefaultStore)), SOON);
+    let e = secrets.token().unwrap_err().to_string();
+    assert!(e.contains("HF_TOKEN") && e.contains("unset it") && !e.contains("hf_old"), "{e}");
+    let shown = secrets.show();
+    assert!(shown.kept == TokenKept::None && shown.note.as_ref().is_some_and(|n| n.contains("HF_TOKEN")), "{shown:?}");
+}
+
+#[test]
+fn forgetting_does_not_hide_what_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, "hf_file").unwrap();
+    let secrets = Secrets::new(Vec::new(), Some(file.clone()), Box::new(|| Err(Trouble::NoDefaultStore)), SOON);
+    secrets.set(Some(secret("hf_session")));
+    let shown = secrets.set(None);
+    let note = shown.note.unwrap();
+    assert!(shown.kept == TokenKept::File && note.contains("forgotten here") && note.contains("hub's own tools"), "{note}");
+    fs::remove_file(&file).unwrap();
+    assert_eq!(secrets.set(None).kept, TokenKept::None);
 }
 
 #[test]
@@ -178,4 +203,46 @@ fn it_is_shown_nowhere() {
         assert!(e.code() == "invalid_request" && (text.trim().is_empty() || !e.to_string().contains(text)), "{e}");
     }
     assert_eq!(Secret::new(" hf_abc\n").unwrap().expose(), "hf_abc");
+}
+
+#[test]
+fn a_keyring_that_comes_back_is_asked_again() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let store = store();
+    entry(&store).set_password("hf_abc").unwrap();
+    let there = Arc::new(AtomicBool::new(false));
+    let secrets = |retry| {
+        let (kept, there) = (store.clone(), there.clone());
+        let open = move || {
+            if there.load(Ordering::Relaxed) {
+                kept.build(SERVICE, USER, None)
+            } else {
+                Err(Trouble::PlatformFailure("no bus".into()))
+            }
+        };
+        let mut secrets = Secrets::new(Vec::new(), None, Box::new(open), SOON);
+        Arc::get_mut(&mut secrets.0).unwrap().retry = retry;
+        secrets
+    };
+    let away = || there.store(false, Ordering::Relaxed);
+    let back = || there.store(true, Ordering::Relaxed);
+    let patient = secrets(Duration::from_secs(3600));
+    assert_eq!(exposed(&patient), None);
+    back();
+    assert_eq!(exposed(&patient), None, "not for every request");
+    assert_eq!(patient.show().kept, TokenKept::Keyring, "but where somebody looks");
+    assert_eq!(exposed(&patient).as_deref(), Some("hf_abc"));
+    // By itself after a while.
+    away();
+    let quick = secrets(Duration::ZERO);
+    assert_eq!(exposed(&quick), None);
+    back();
+    assert_eq!(exposed(&quick).as_deref(), Some("hf_abc"));
+    // What it could not keep it keeps then.
+    away();
+    let late = secrets(Duration::from_secs(3600));
+    assert_eq!(late.set(Some(secret("hf_new"))).kept, TokenKept::Session);
+    back();
+    assert_eq!(late.show(), TokenState { kept: TokenKept::Keyring, note: None });
+    assert_eq!(entry(&store).get_password().unwrap(), "hf_new");
 }

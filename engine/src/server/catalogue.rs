@@ -81,7 +81,7 @@ impl Catalogue {
             }
         }
         let there_are = match names.len() {
-            0 => "there are no models yet; bring one: rmlx import FILE.gguf".into(),
+            0 => "there are no models yet; bring one: rmlx pull ORG/NAME".into(),
             n if n > NAMES => format!("there are: {} and {} more", names[..NAMES].join(", "), n - NAMES),
             _ => format!("there are: {}", names.join(", ")),
         };
@@ -89,7 +89,9 @@ impl Catalogue {
     }
 
     fn look(&self) -> ApiResult<Vec<ModelEntry>> {
-        let entries = self.engine.list()?;
+        let mut entries = self.engine.list()?;
+        // What only its folder names: where users keep things is not for other programs.
+        entries.retain(|e| !e.name.starts_with('/'));
         *self.known() = entries.iter().map(|e| e.name.clone()).collect();
         Ok(entries)
     }

@@ -123,7 +123,7 @@ fn downloads_take_turns_and_those_that_wait_let_others_go() {
     bench.hub.release();
     until("the second one is done", || phase("acme/second") == PullPhase::Done);
     assert_eq!((phase(REPO), phase(&next)), (PullPhase::Waiting, PullPhase::Queued), "the same repository is one at a time");
-    assert_eq!(find(&models, REPO).unwrap().error.unwrap().code, "hub_rate_limited");
+    assert_eq!(find(&models, REPO).unwrap().error.unwrap().code, "hub_busy");
     bench.hub.clear_faults();
     // Who asks again need not wait.
     models.pull(REPO, PullOptions::default()).unwrap();
@@ -179,6 +179,22 @@ fn what_another_process_ends_is_ended_here() {
         drop((first, second));
         let _ = std::fs::remove_dir_all(&bench.repo().folder);
     }
+}
+
+#[test]
+fn what_was_paused_before_goes_on_when_another_process_is_through() {
+    let bench = Bench::new();
+    let models = bench.models();
+    begun(&bench, &models);
+    models.pause(REPO).unwrap();
+    bench.hub.release();
+    // Somebody else's, for another revision say.
+    let lock = bench.repo().lock().unwrap().unwrap();
+    models.pull(REPO, PullOptions::default()).unwrap();
+    until("it waits", || find(&models, REPO).is_some_and(|p| p.elsewhere));
+    drop(lock);
+    until("it is done", || find(&models, REPO).is_some_and(|p| p.phase == PullPhase::Done));
+    bench.assert_whole(&repository(10));
 }
 
 #[test]

@@ -36,11 +36,9 @@ impl Child {
         let mut command = match self.small_disk {
             None => Command::new(own),
             Some(size) => {
-                // Who is not root may mount in a namespace of its own.
-                let user = if is_root() { "-m" } else { "-Urm" };
                 let mount = format!("mount -t tmpfs -o size={size} tmpfs \"$FETCH_FOLDER\" && exec \"$0\" \"$@\"");
                 let mut command = Command::new("unshare");
-                command.args([user, "sh", "-c", &mount]).arg(own);
+                command.args([namespace(), "sh", "-c", &mount]).arg(own);
                 command
             }
         };
@@ -52,8 +50,18 @@ impl Child {
     }
 }
 
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+/// Who is not root may mount in a namespace of its own.
+fn namespace() -> &'static str {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
+    if root { "-m" } else { "-Urm" }
+}
+
+/// Whether this machine lets a child have a small disk: containers may not.
+pub fn can_mount() -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let mut probe = Command::new("unshare");
+    probe.args([namespace(), "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(folder.path());
+    probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
 }
 
 /// What it printed.

@@ -22,7 +22,9 @@ pub struct List {
 }
 
 pub fn run(args: &List, global: &Global) -> Result<()> {
-    let pulls = Models::open(paths::home())?.pulls();
+    let models = Models::open(paths::home())?;
+    let pulls = models.pulls();
+    out::warn_of(models.trouble().as_ref());
     if args.unfinished && args.json {
         return out::print_json(&out::json(&pulls)?);
     }

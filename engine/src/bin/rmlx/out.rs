@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 
-use indicatif::HumanBytes;
+use indicatif::DecimalBytes;
 use rmlx_engine::error::Error;
 use serde_json::Value;
 
@@ -36,6 +36,13 @@ pub fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }
 
+/// Of what goes on without what was asked for.
+pub fn warn_of(trouble: Option<&Error>) {
+    if let Some(trouble) = trouble {
+        complain(&format!("warning: the settings are not followed: {trouble}"));
+    }
+}
+
 /// A question at a terminal; anything but a yes is a no.
 pub fn ask(question: &str) -> Result<bool> {
     let _ = write!(io::stderr().lock(), "{}", printable(question));
@@ -53,8 +60,9 @@ fn shown(text: &str, kept: &[char]) -> String {
     text.replace(|c: char| c.is_control() && !kept.contains(&c), "\u{fffd}")
 }
 
+/// In units of 1000, as disks are sold and as the engine's notes count.
 pub fn bytes(count: u64) -> String {
-    HumanBytes(count).to_string()
+    DecimalBytes(count).to_string()
 }
 
 /// `135,000,000` as `135M`.

@@ -122,13 +122,15 @@ async fn alone(shared: &Shared, job: &Job) -> Result<()> {
 
 /// The repository's lock; `None`: another process had it, and finished the download.
 async fn lock(shared: &Shared, job: &Job) -> Result<Option<Lock>> {
+    // While another had the lock.
     let mut seen: Option<Record> = None;
-    let mut followed = false;
+    let mut ran = false;
     loop {
         let (repo, revision) = (job.repo.clone(), job.revision.clone());
         let (lock, record) = blocking(move || Ok((repo.lock()?, repo.record(&revision)))).await?;
         match (lock, record, &seen) {
-            (Some(_), Some(record), _) if followed && record.paused => return Err(Error::Cancelled),
+            // It was paused there meanwhile. What was paused before is what this job was asked to go on with.
+            (Some(_), Some(record), _) if record.paused && ran => return Err(Error::Cancelled),
             (Some(_), None, Some(seen)) => {
                 let done = seen.commit.as_ref().is_some_and(|commit| job.repo.snapshot(commit).is_dir());
                 if done && seen.files.iter().all(|f| job.repo.has(f)) {
@@ -144,7 +146,7 @@ async fn lock(shared: &Shared, job: &Job) -> Result<Option<Lock>> {
                 return Ok(Some(lock));
             }
             (None, record, _) => {
-                followed = true;
+                ran |= record.as_ref().is_some_and(|record| !record.paused);
                 seen = record.or(seen);
                 if let Some(record) = &seen {
                     let pull = on_disk(&job.repo, record, true);
@@ -163,6 +165,7 @@ async fn lock(shared: &Shared, job: &Job) -> Result<Option<Lock>> {
 async fn tries(shared: &Shared, job: &Job) -> Result<()> {
     let (repo, revision, anyway) = (job.repo.clone(), job.revision.clone(), job.anyway());
     blocking(move || {
+        repo.check()?;
         let new = Record { revision, commit: None, files: Vec::new(), paused: false, anyway };
         let record = repo.record(&new.revision).unwrap_or(new);
         repo.write_record(&Record { paused: false, ..record })
@@ -199,7 +202,7 @@ fn back_off((first, most): (Duration, Duration), failures: u32) -> Duration {
 async fn attempt(shared: &Shared, job: &Job, wanted: &mut Option<Wanted>) -> Result<(), Trouble> {
     // It asks for the token, which may take the keyring's time.
     let remote = shared.setup.remote.clone();
-    let remote = blocking(move || remote()).await?;
+    let remote = until_halted(job, blocking(move || remote())).await??;
     let wanted = match wanted {
         Some(wanted) => wanted,
         None => {

@@ -112,3 +112,31 @@ fn a_full_disk_is_told_apart() {
     assert_eq!(disk_error(Path::new("/"), 10, io::Error::from(ErrorKind::PermissionDenied)).code(), "io");
     assert!(free(Path::new("/no/such/folder")).unwrap() > 0, "of the folder that is there");
 }
+
+#[test]
+fn what_could_not_be_loaded_is_not_fetched() {
+    let root = tempdir().unwrap();
+    let repo = Cache { root: root.path().join("hub") }.repo("a/b").unwrap();
+    repo.check().unwrap();
+    make_folder(&repo.folder).unwrap();
+    repo.check().unwrap();
+    let elsewhere = root.path().join("disk");
+    make_folder(&elsewhere).unwrap();
+    for part in ["blobs", "snapshots", "refs"] {
+        let link = repo.folder.join(part);
+        symlink(&elsewhere, &link).unwrap();
+        let e = repo.check().unwrap_err().to_string();
+        assert!(e.contains(part) && e.contains("HF_HUB_CACHE"), "{e}");
+        fs::remove_file(&link).unwrap();
+        make_folder(&link).unwrap();
+        repo.check().unwrap();
+    }
+    // The whole repository on another disk, by its own name and by another.
+    let moved = elsewhere.join("models--a--b");
+    fs::rename(&repo.folder, &moved).unwrap();
+    symlink(&moved, &repo.folder).unwrap();
+    repo.check().unwrap();
+    fs::remove_file(&repo.folder).unwrap();
+    symlink(&elsewhere, &repo.folder).unwrap();
+    assert!(repo.check().unwrap_err().to_string().contains("another name"));
+}

@@ -89,6 +89,77 @@ fn resolves() {
 }
 
 #[test]
+fn every_snapshot_of_a_repository_is_listed() {
+    let mut home = home();
+    let main = home.cache("models--org--Name", "aaa", Some("main"));
+    let old = home.cache("models--org--Name", "bbb", None);
+    let tag = home.cache("models--org--Name", "ccc", Some("v1"));
+    let change = home.cache("models--org--Name", "ddd", Some("refs/pr/1"));
+    let (one, two) = (home.cache("models--x--Bare", "eee", None), home.cache("models--x--Bare", "fff", None));
+    let lone = home.cache("models--x--Lone", "ggg", Some("v2"));
+    let expected = [
+        ("org/Name", main),
+        ("org/Name@bbb", old),
+        ("org/Name@v1", tag),
+        ("org/Name@refs/pr/1", change),
+        ("x/Bare@eee", one),
+        ("x/Bare@fff", two),
+        ("x/Lone", lone),
+    ];
+    let expected: Vec<_> = expected.into_iter().map(|(name, folder)| (name.to_owned(), folder)).collect();
+    let listed = |library: &Library| library.list().into_iter().map(|e| (e.name, e.folder)).collect::<Vec<_>>();
+    assert_eq!(listed(&home.library), expected);
+    expected.iter().for_each(|(name, folder)| assert_eq!(home.found(name), *folder));
+    // The same names in the user's own folder: each entry's name leads to that entry.
+    let extra = home.folder.path().join("extra");
+    snapshot(&extra.join("org/Name"));
+    snapshot(&extra.join("models--x--Mine/snapshots/hhh"));
+    snapshot(&extra.join("models--x--Mine/snapshots/iii"));
+    home.library.folder = Some(extra.clone());
+    let listed = listed(&home.library);
+    let more = [
+        ("x/Mine@hhh".to_owned(), extra.join("models--x--Mine/snapshots/hhh")),
+        ("x/Mine@iii".to_owned(), extra.join("models--x--Mine/snapshots/iii")),
+        (extra.join("org/Name").display().to_string(), extra.join("org/Name")),
+    ];
+    assert_eq!(listed[7..], more);
+    listed.iter().for_each(|(name, folder)| assert_eq!(home.found(name), *folder));
+}
+
+#[test]
+fn what_is_not_here_says_how_to_get_it() {
+    let home = home();
+    assert!(home.missing("org/Name").contains("hint: fetch it with: rmlx pull org/Name\n"));
+    assert!(home.missing("org/Name@v1").contains("rmlx pull org/Name@v1\n"));
+    for name in ["Name", "a/b/c", "/none/x", "org/Name@", "../x"] {
+        assert!(!home.missing(name).contains("rmlx pull"), "{name}");
+    }
+    let repo = Cache { root: home.library.hugging_face.clone() }.repo("org/Name").unwrap();
+    repo.write_record(&super::super::cache::Record {
+        revision: "main".into(),
+        commit: None,
+        files: Vec::new(),
+        paused: true,
+        anyway: false,
+    })
+    .unwrap();
+    assert!(home.missing("org/Name").contains("not finished; go on with: rmlx pull org/Name\n"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_told() {
+    let mut home = home();
+    assert!(home.library.trouble().is_none());
+    let file = home.folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    for (folder, wrong) in [(file, true), (home.folder.path().join("none"), true), (home.folder.path().into(), false)] {
+        home.library.folder = Some(folder.clone());
+        assert_eq!(home.library.trouble().map(|e| e.to_string().contains(folder.to_str().unwrap())), wrong.then_some(true));
+        assert!(home.library.list().is_empty());
+    }
+}
+
+#[test]
 fn the_starter_s_absence_says_what_to_do() {
     let text = home().missing("starter");
     assert!(text.contains("make run") && text.contains("rmlx import") && text.contains("no models yet"), "{text}");

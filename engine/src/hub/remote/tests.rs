@@ -72,3 +72,45 @@ fn hashes_are_those_of_git_and_sha256() {
     }
     assert!(Hash::parse("E69DE29BB2D1D6434B8B29AE775AD8C2E48C5391").is_none() && Hash::parse("e69de29").is_none());
 }
+
+#[test]
+fn a_pasted_address_is_recognised() {
+    let hint = |text: &str| check_repo(text).unwrap_err().to_string().split_once("hint: ").unwrap().1.to_owned();
+    for text in [
+        "https://huggingface.co/org/Name",
+        "https://huggingface.co/org/Name/tree/main?x=y#z",
+        "http://mirror.example/org/Name/",
+        "hf.co/org/Name",
+        "org/Name/",
+        "/org/Name",
+        " org/Name\n",
+    ] {
+        assert_eq!(hint(text), "is org/Name meant?", "{text}");
+    }
+    for text in ["", "a/b/c", "../x", "https://huggingface.co", "https://huggingface.co/org", "x--y/z", "org/\u{fc}"] {
+        assert_eq!(hint(text), "ORG/NAME or ORG/NAME@REVISION", "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_reached_says_where_to_look() {
+    let hub = remote("http://127.0.0.1:9");
+    let said = |url: &str| hub.unreachable(&Url::parse(url).unwrap(), "why").error.to_string();
+    let there = said("http://127.0.0.1:9/x");
+    assert!(there.starts_with("127.0.0.1 cannot be reached: why\nhint: look at the network"), "{there}");
+    // The rest depends on whether this machine has a proxy.
+    let proxy = there.contains("what is set");
+    assert_eq!(there.contains("HF_ENDPOINT, which is http://127.0.0.1:9"), !proxy, "{there}");
+    assert!(!said("https://cdn.example/x?Signature=s").contains("Signature"));
+}
+
+#[test]
+fn contents_have_one_size() {
+    let text = |second: u64| {
+        let (sha, blob) = ("0".repeat(40), "1".repeat(40));
+        let file = |name: &str, size: u64| format!(r#"{{"rfilename": "{name}", "size": {size}, "blobId": "{blob}"}}"#);
+        format!(r#"{{"sha": "{sha}", "siblings": [{}, {}]}}"#, file("a", 5), file("b", second))
+    };
+    assert_eq!(parse("o/n", text(5).as_bytes()).unwrap().files.len(), 2);
+    assert!(parse("o/n", text(6).as_bytes()).unwrap_err().contains("two sizes"));
+}

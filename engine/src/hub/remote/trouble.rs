@@ -1,13 +1,14 @@
 //! Why a request gave nothing, in words that say what to do, and whether another one may help. No message has an address with a
 //! query: those that redirects lead to are as good as passwords.
 
+use std::env;
 use std::error::Error as _;
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{StatusCode, Url};
 
-use super::Remote;
+use super::{PUBLIC, Remote};
 use crate::error::{Error, HubCause};
 
 /// A failed request.
@@ -60,7 +61,19 @@ impl Remote {
     /// The server could not be reached, or fell silent.
     pub(super) fn unreachable(&self, url: &Url, why: &str) -> Trouble {
         let host = url.host_str().unwrap_or("the hub");
-        Trouble::later(Error::Hub { cause: HubCause::Offline, message: format!("{host} cannot be reached: {why}") })
+        let hint = self.road(url);
+        Trouble::later(Error::Hub { cause: HubCause::Offline, message: format!("{host} cannot be reached: {why}\nhint: {hint}") })
+    }
+
+    /// What may be wrong on the way there. Variables by their names: the address of a proxy may have a password in it.
+    fn road(&self, url: &Url) -> String {
+        let proxies = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+        let set: Vec<&str> = proxies.into_iter().filter(|key| env::var_os(key).is_some_and(|v| !v.is_empty())).collect();
+        match (set.is_empty(), self.is_hub(url) && self.endpoint != PUBLIC) {
+            (false, _) => format!("look at the network, and at what is set: {}", set.join(", ")),
+            (true, true) => format!("look at the network, and at HF_ENDPOINT, which is {}", self.endpoint),
+            (true, false) => "look at the network".into(),
+        }
     }
 
     /// An answer of the hub, or of a server that it redirected to, that is not a success.
