@@ -168,3 +168,23 @@ fn odd_journals_and_records_are_no_danger() {
         fs::remove_dir_all(&bench.repo().folder).unwrap();
     }
 }
+
+/// A small file that was all here when the process ended, before it became a blob: it is checked and not asked for again. With a
+/// wrong byte it alone comes again.
+#[test]
+fn a_small_file_that_lacks_only_its_name_gets_it() {
+    for wrong in [false, true] {
+        let bench = Bench::new();
+        let readme = repository(10).file("README.md").clone();
+        let mut bytes = readme.contents.read(0, readme.size as usize).unwrap();
+        bytes[0] ^= u8::from(wrong);
+        let blobs = bench.repo().folder.join("blobs");
+        fs::create_dir_all(&blobs).unwrap();
+        fs::write(blobs.join(format!("{}.rmlx-partial", readme.etag())), bytes).unwrap();
+        fs::write(blobs.join(format!("{}.rmlx-parts", readme.etag())), format!("rmlx-parts 1 {0}\n0 {0}\n", readme.size)).unwrap();
+        done(&bench.models(), REPO);
+        bench.assert_whole(&repository(10));
+        let sent = bench.hub.sent().get("README.md").copied();
+        assert_eq!(sent, wrong.then_some(readme.size));
+    }
+}

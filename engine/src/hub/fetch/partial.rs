@@ -59,7 +59,7 @@ impl Ranges {
         let all = first..first + touching;
         let start = self.0[all.clone()].first().map_or(new.start, |r| r.start.min(new.start));
         let end = self.0[all.clone()].last().map_or(new.end, |r| r.end.max(new.end));
-        self.0.splice(all, [start..end]);
+        self.0.splice(all, iter::once(start..end));
     }
 
     pub fn bytes(&self) -> u64 {
