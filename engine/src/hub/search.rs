@@ -144,7 +144,7 @@ mod tests {
             { "no": "id" },
             { "id": "../../etc" },
             { "id": "a/b\u{1b}[2J" },
-            { "id": "odd/one", "pipeline_tag": "a\u{1b}b", "lastModified": "a\nb" },
+            { "id": "odd/one", "pipeline_tag": "a\u{1b}b", "lastModified": "a\u{7}b" },
             5,
         ]);
         let found = read(page.to_string().as_bytes(), known).unwrap();
