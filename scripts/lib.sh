@@ -60,6 +60,15 @@ llama_cpp_binary() {
   esac
 }
 
+# Tests speak to hubs and endpoints of their own on this machine, which a proxy does not reach.
+own_addresses_directly() {
+  NO_PROXY=${NO_PROXY:-${no_proxy:-}}
+  no_proxy=${no_proxy:-$NO_PROXY}
+  NO_PROXY=${NO_PROXY:+$NO_PROXY,}127.0.0.1,localhost
+  no_proxy=${no_proxy:+$no_proxy,}127.0.0.1,localhost
+  export NO_PROXY no_proxy
+}
+
 # ---- places ----------------------------------------------------------------------------------------------------------------
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

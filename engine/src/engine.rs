@@ -196,10 +196,14 @@ impl Engine {
         if models.is_none() {
             let home = self.0.options.home.clone().unwrap_or_else(paths::home);
             let engine = Arc::downgrade(&self.0);
+            let named = hub::Library::of(&home);
             *models = Some(Models::open(home)?.guarded(move |folder| {
                 let Some(engine) = engine.upgrade().map(Self) else { return false };
-                let same = |name: &String| hub::resolve(name).ok()?.canonicalize().ok().zip(folder.canonicalize().ok());
-                engine.status().resident.iter().filter_map(same).any(|(loaded, folder)| loaded == folder)
+                let Ok(folder) = folder.canonicalize() else { return false };
+                // A name means what it meant when it was loaded; in another home it may mean another folder, which is then safe, too.
+                let means = |found: Result<PathBuf>| found.and_then(|f| f.canonicalize().map_err(|e| Error::io(&f, e)));
+                let is = |found| means(found).is_ok_and(|loaded| loaded == folder);
+                engine.status().resident.iter().any(|name| is(named.resolve(name)) || is(hub::resolve(name)))
             }));
         }
         models.clone().ok_or_else(|| Error::Internal("the models did not open".into()))

@@ -1,4 +1,4 @@
-//! Whether a model fits into this machine's memory: one estimate, for what is not fetched yet as for what is about to be loaded.
+//! Whether a model fits into this machine's memory: one estimate, for what is not fetched yet.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,15 @@ const FIXED: u64 = 256 << 20;
 /// How a device computes, as far as memory is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// Bytes of a number that is not packed.
+    /// Bytes of a number that is computed, or kept for later tokens. Weights stay as they are stored.
     pub element: u64,
     /// Prompt tokens that are computed at once.
     pub chunk: usize,
-    /// Attention keeps the scores of a whole chunk, rather than working through them piece by piece.
-    pub scores: bool,
 }
 
 impl Target {
-    pub const CPU: Self = Self { element: 4, chunk: 128, scores: true };
-    pub const GPU: Self = Self { element: 2, chunk: 2048, scores: false };
+    pub const CPU: Self = Self { element: 4, chunk: 128 };
+    pub const GPU: Self = Self { element: 2, chunk: 2048 };
 }
 
 /// Memory of this machine, in bytes.
@@ -53,17 +51,11 @@ impl Room {
 /// * `context`: tokens; `None`: [`CONTEXT`], or the model's own where that is shorter.
 pub fn need(config: &ModelConfig, weights: u64, target: Target, context: Option<usize>, room: Room) -> MemoryNeed {
     let context = context.unwrap_or(CONTEXT).min(config.context_capacity());
-    // Packed matrices stay as they are; others take the device's type where that is the wider one.
-    let stored = if config.dtype.as_deref() == Some("float32") { 4 } else { 2 };
-    let wider = if config.quantization.is_some() { 1 } else { (target.element / stored).max(1) };
-    let weights = weights.saturating_mul(wider);
     let product = |factors: &[usize]| factors.iter().fold(target.element, |all, f| all.saturating_mul(*f as u64));
     let kv = product(&[2, config.num_layers, config.num_kv_heads, config.head_dim, context]);
     // One layer's intermediate results, of which MLX holds those of about two layers at once; then one row of scores of all tokens.
     let layer = product(&[target.chunk, 4 * config.hidden_size + 3 * config.intermediate_size]);
-    let scores = if target.scores { product(&[target.chunk, config.num_heads, context]) } else { 0 };
-    let workspace =
-        [layer, layer, scores, scores, product(&[config.vocab_size, 2])].iter().fold(FIXED, |a, b| a.saturating_add(*b));
+    let workspace = [layer, layer, product(&[config.vocab_size, 2])].iter().fold(FIXED, |a, b| a.saturating_add(*b));
     let all = weights.saturating_add(kv).saturating_add(workspace);
     MemoryNeed { weights, kv, context, workspace, headroom: room.now, fits: all <= room.now }
 }
@@ -181,19 +173,18 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_computes_in_f32_and_the_context_has_an_end() {
+    fn the_cpu_computes_in_f32_weights_stay_as_stored_and_the_context_has_an_end() {
         let room = Room { most: GB, now: GB };
         let plain = config(|c| {
             c.as_object_mut().unwrap().remove("quantization");
             c["max_position_embeddings"] = json!(2048);
         });
         let cpu = need(&plain, GB, Target::CPU, None, room);
-        assert_eq!((cpu.weights, cpu.context, cpu.kv), (2 * GB, 2048, 2 * 147_456 * 2048));
-        let full = config(|c| {
-            c.as_object_mut().unwrap().remove("quantization");
-            c["torch_dtype"] = json!("float32");
-        });
-        assert_eq!(need(&full, GB, Target::CPU, None, room).weights, GB);
+        assert_eq!((cpu.weights, cpu.context, cpu.kv), (GB, 2048, 2 * 147_456 * 2048));
+        // Attention goes over the keys piece by piece: a longer context costs nothing but its cache.
+        let longer = need(&config(|_| {}), GB, Target::CPU, Some(32_000), room);
+        let shorter = need(&config(|_| {}), GB, Target::CPU, Some(1000), room);
+        assert_eq!(longer.workspace, shorter.workspace);
         let gpu = need(&plain, GB, Target::GPU, Some(100), room);
         assert_eq!((gpu.weights, gpu.context, gpu.kv), (GB, 100, 147_456 * 100));
         assert_eq!(need(&config(|_| {}), GB, Target::CPU, None, room).weights, GB);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keyring_core::Entry;
 
@@ -27,6 +27,8 @@ const SERVICE: &str = "rMLX";
 const USER: &str = "hugging-face-token";
 /// Time for an answer of the keyring, which may have to ask its user for a password.
 const WAIT: Duration = Duration::from_secs(15);
+/// A keyring that failed may have been unlocked since, or begun to run.
+const RETRY: Duration = Duration::from_secs(30);
 /// Bytes; the hub's tokens have some 40.
 const LONGEST: usize = 1024;
 
@@ -77,6 +79,7 @@ struct Inner {
     environment: Vec<(&'static str, Option<Secret>)>,
     file: Option<PathBuf>,
     wait: Duration,
+    retry: Duration,
     state: Arc<Mutex<State>>,
     keyring: Mutex<Sender<Ask>>,
 }
@@ -84,6 +87,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     keyring: Keyring,
+    /// Questions that the keyring's thread has not answered yet.
+    open: usize,
     session: Option<Secret>,
 }
 
@@ -93,8 +98,8 @@ enum Keyring {
     #[default]
     NotAsked,
     Read(Option<Secret>),
-    /// Why it cannot be used.
-    Away(String),
+    /// Why it cannot be used, and since when.
+    Away(String, Instant),
 }
 
 enum Ask {
@@ -124,7 +129,7 @@ impl Secrets {
         let shared = state.clone();
         // Where no thread can be had, the sender finds nobody, which is a keyring that cannot be used.
         let _ = thread::Builder::new().name("keyring".into()).spawn(move || serve(&open, &asked, &shared));
-        Self(Arc::new(Inner { environment, file, wait, state, keyring: Mutex::new(asks) }))
+        Self(Arc::new(Inner { environment, file, wait, retry: RETRY, state, keyring: Mutex::new(asks) }))
     }
 
     /// What to send to the hub.
@@ -137,7 +142,7 @@ impl Secrets {
                 || Error::BadRequest(format!("{key}: what is set there is not an access token\nhint: correct or unset it"));
             return secret.clone().ok_or_else(wrong).map(Some);
         }
-        self.read();
+        self.read(false);
         let state = self.state();
         let kept = match &state.keyring {
             Keyring::Read(Some(secret)) => Some(secret.clone()),
@@ -149,6 +154,14 @@ impl Secrets {
 
     /// Where it comes from.
     pub fn show(&self) -> TokenState {
+        if self.0.environment.is_empty() {
+            self.read(true);
+        }
+        self.looked()
+    }
+
+    /// As far as the keyring is known.
+    fn looked(&self) -> TokenState {
         if let Some((key, None)) = self.0.environment.first() {
             let note = format!("{key} is set to something that is none: correct or unset it, or nothing can be asked of the hub");
             return TokenState { kept: TokenKept::None, note: Some(note) };
@@ -156,10 +169,9 @@ impl Secrets {
         if let Some((key, _)) = self.0.environment.first() {
             return TokenState { kept: TokenKept::Environment, note: Some(format!("from the environment: {key}")) };
         }
-        self.read();
         let state = self.state();
         let away = match &state.keyring {
-            Keyring::Away(why) => Some(why.clone()),
+            Keyring::Away(why, _) => Some(why.clone()),
             _ => None,
         };
         let kept = match (&state.keyring, &state.session) {
@@ -192,29 +204,41 @@ impl Secrets {
             None => {
                 self.state().session = None;
                 self.ask(Ask::Forget);
-                let away = if let Keyring::Away(why) = &self.state().keyring { Some(why.clone()) } else { None };
+                let away = if let Keyring::Away(why, _) = &self.state().keyring { Some(why.clone()) } else { None };
                 if let Some(why) = away {
                     let forgot = format!("forgotten here; what is in the keyring stays there, for it cannot be asked: {why}");
                     // The environment and the file are not for this program to clear.
-                    let TokenState { kept, note } = self.show();
+                    let TokenState { kept, note } = self.looked();
                     let rest = note.filter(|_| kept != TokenKept::None).map_or_else(String::new, |note| format!("; {note}"));
                     return TokenState { kept, note: Some(format!("{forgot}{rest}")) };
                 }
             }
         }
-        self.show()
+        self.looked()
     }
 
-    /// Once; what is found then stays known.
-    fn read(&self) {
-        if matches!(self.state().keyring, Keyring::NotAsked) {
-            self.ask(Ask::Read);
+    /// Once; what is found then stays known. One that failed is asked again after a while, or where somebody looks (`now`), and then
+    /// gets what it could not keep; but not while it still has a question, its password's say.
+    fn read(&self, now: bool) {
+        let state = self.state();
+        let due = match &state.keyring {
+            Keyring::NotAsked => true,
+            Keyring::Away(_, since) => state.open == 0 && (now || since.elapsed() >= self.0.retry),
+            Keyring::Read(_) => false,
+        };
+        let session = state.session.clone();
+        drop(state);
+        match session {
+            _ if !due => {}
+            Some(secret) => self.ask(|done| Ask::Set(secret, done)),
+            None => self.ask(Ask::Read),
         }
     }
 
     /// Waits for the answer, but not for ever: what comes later is known from then on.
     fn ask(&self, ask: impl FnOnce(Sender<()>) -> Ask) {
         let (done, answered) = mpsc::channel();
+        self.state().open += 1;
         let sent = self.0.keyring.lock().unwrap_or_else(PoisonError::into_inner).send(ask(done));
         let why = match sent.map(|()| answered.recv_timeout(self.0.wait)) {
             Ok(Ok(())) => return,
@@ -224,7 +248,7 @@ impl Secrets {
             Ok(Err(mpsc::RecvTimeoutError::Disconnected)) | Err(_) => "the keyring cannot be asked".into(),
         };
         tracing::warn!("{why}");
-        self.state().keyring = Keyring::Away(why);
+        self.state().keyring = Keyring::Away(why, Instant::now());
     }
 
     fn file(&self) -> Option<Secret> {
@@ -263,8 +287,9 @@ fn serve(open: &Open, asked: &Receiver<Ask>, state: &Mutex<State>) {
                     }
                     Keyring::Read(secret)
                 }
-                Err(e) => Keyring::Away(reason(&e)),
+                Err(e) => Keyring::Away(reason(&e), Instant::now()),
             };
+            state.open = state.open.saturating_sub(1);
         };
         let done = match ask {
             Ask::Read(done) => {

@@ -363,3 +363,53 @@ fn a_token_that_is_none_is_refused_by_name() {
     refused(&ended, 1, "HF_TOKEN: what is set there is not an access token");
     assert!(!format!("{ended:?}").contains("two words"));
 }
+
+#[test]
+fn a_chat_template_beside_the_tokenizer_is_used_wherever_it_stands() {
+    let text = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    let plain = json!({ "chat_template": text }).to_string();
+    for (name, contents) in [("chat_template.jinja", Some(text)), ("chat_template.json", Some(plain.as_str())), ("none", None)] {
+        let bench = Bench::new();
+        let repository = lock(&bench.hub.state.repos).remove(REPO).unwrap().remove(0);
+        let mut files: Vec<(&str, Vec<u8>)> = Vec::new();
+        for file in repository.files.iter().filter(|f| !f.name.starts_with("chat_template")) {
+            let mut bytes = file.contents.read(0, file.size as usize).unwrap();
+            if file.name == "tokenizer_config.json" {
+                let mut config: Value = serde_json::from_slice(&bytes).unwrap();
+                config.as_object_mut().unwrap().remove("chat_template");
+                bytes = config.to_string().into_bytes();
+            }
+            files.push((&file.name, bytes));
+        }
+        files.extend(contents.map(|text| (name, text.as_bytes().to_vec())));
+        bench.hub.add(Repository::new(REPO, &files));
+        let kind = if contents.is_some() { "kind          chat" } else { "kind          base" };
+        let pulled = bench.run(&["pull", REPO]).ok();
+        assert!(pulled.stderr.contains(kind), "{name}: {pulled:#?}");
+        let answer = bench.run(&["--device", "cpu", "run", REPO, "hi", "--max-tokens", "4", "--ignore-eos"]);
+        // The control: without a template nothing can be chatted.
+        assert_eq!(answer.code == Some(0) && answer.stdout.len() > 1, contents.is_some(), "{name}: {answer:#?}");
+    }
+}
+
+#[test]
+fn what_was_begun_anyway_is_not_refused_when_it_goes_on() {
+    let bench = Bench::new();
+    let other = r#"{"architectures": ["MambaForCausalLM"]}"#;
+    let files =
+        [("config.json", other.as_bytes().to_vec()), ("tokenizer.json", b"{}".to_vec()), ("model.safetensors", vec![7; 1 << 20])];
+    bench.hub.add(Repository::new("acme/other", &files));
+    bench.hub.hold_after(500_000);
+    let child = bench.command(&["pull", "acme/other", "--anyway"]).spawn().unwrap();
+    let pid = child.id().to_string();
+    wait_for("a part of it came", || bench.sent() >= 500_000);
+    signal(&pid, "INT");
+    refused(&end(child), 130, "go on with: rmlx pull acme/other");
+    bench.hub.release();
+    let ended = bench.run(&["pull", "acme/other"]).ok();
+    assert!(ended.stderr.contains("problem: "), "it is still told: {ended:#?}");
+    // The control: from its beginning it is refused.
+    bench.run(&["rm", "--yes", "acme/other"]);
+    let _ = fs::remove_dir_all(bench.rmlx.folder.path().join("hf/hub/models--acme--other"));
+    refused(&bench.run(&["pull", "acme/other"]), 1, "MambaForCausalLM");
+}

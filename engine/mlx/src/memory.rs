@@ -57,12 +57,3 @@ pub fn set_limit(bytes: usize) -> Result<()> {
     // SAFETY: the call only writes the former limit.
     check(unsafe { c::mlx_set_memory_limit(&mut before, bytes) })
 }
-
-/// The most that the cache of freed buffers keeps.
-#[track_caller]
-pub fn set_cache_limit(bytes: usize) -> Result<()> {
-    init();
-    let mut before = 0;
-    // SAFETY: the call only writes the former limit.
-    check(unsafe { c::mlx_set_cache_limit(&mut before, bytes) })
-}

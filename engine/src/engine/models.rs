@@ -41,12 +41,16 @@ impl Models {
         let remote = Arc::new(move || Remote::from_env(token.token()?.map(|t| t.expose().to_owned())));
         let check = Arc::new(|asked| -> BoxFuture<'static, Result<()>> { Box::pin(check_pull(asked)) });
         let setup = Setup { home, cache: Cache::from_env(), remote, check, tuning: Tuning::default() };
-        Ok(Self { secrets, ..Self::with(setup) })
+        Ok(Self::of(setup, secrets))
     }
 
     /// With another hub, another cache or other times.
     pub fn with(setup: Setup) -> Self {
-        Self { pulls: Arc::new(Pulls::new(setup)), secrets: Secrets::from_env(), in_use: Arc::new(|_| false) }
+        Self::of(setup, Secrets::from_env())
+    }
+
+    fn of(setup: Setup, secrets: Secrets) -> Self {
+        Self { pulls: Arc::new(Pulls::new(setup)), secrets, in_use: Arc::new(|_| false) }
     }
 
     /// Refuses to remove what this says is in use.
@@ -90,8 +94,16 @@ impl Models {
         Ok(plan)
     }
 
+    /// Whether a download of what this plan is about was begun in spite of its problems, and so goes on in spite of them.
+    pub fn begun_anyway(&self, plan: &PullPlan) -> bool {
+        let repo = self.pulls.setup().cache.repo(&plan.repo);
+        let record = repo.ok().and_then(|repo| repo.record(&plan.revision));
+        record.is_some_and(|record| record.agreed(&plan.commit))
+    }
+
     /// Begins to fetch, goes on with, or joins the download of `REPO[@REVISION]`. Returns at once; the plan is made in the
-    /// background (phase `Listing`), and its problems end the download as `Failed`.
+    /// background (phase `Listing`), and its problems end the download as `Failed`, unless somebody who asked for it wants it
+    /// anyway: that is remembered for as long as the revision means the same commit.
     pub fn pull(&self, model: &str, options: PullOptions) -> Result<Pull> {
         self.pulls.pull(model, options)
     }

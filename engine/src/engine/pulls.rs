@@ -72,7 +72,8 @@ struct Shared {
 struct Job {
     repo: Repo,
     revision: String,
-    options: PullOptions,
+    /// Somebody who asked for it wants it in spite of its plan's problems.
+    anyway: AtomicBool,
     halt: Halt,
     /// The user asked again: no more waiting.
     wake: Notify,
@@ -141,6 +142,7 @@ impl Pulls {
         let handle = self.handle()?;
         let mut jobs = lock(&self.shared.jobs);
         if let Some(job) = jobs.iter().find(|j| j.is(&repo, &revision) && !j.state().ended) {
+            job.anyway.fetch_or(options.anyway, Ordering::Relaxed);
             job.wake.notify_one();
             return Ok(job.pull());
         }
@@ -290,7 +292,7 @@ impl Job {
             meter.set(pull.done, pull.verified);
         }
         let (halt, wake, by_user) = (Halt::default(), Notify::new(), AtomicBool::new(false));
-        Self { repo, revision, options, halt, wake, by_user, meter, state: Mutex::new(state) }
+        Self { repo, revision, anyway: AtomicBool::new(options.anyway), halt, wake, by_user, meter, state: Mutex::new(state) }
     }
 
     fn is(&self, repo: &Repo, revision: &str) -> bool {
@@ -299,6 +301,10 @@ impl Job {
 
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    fn anyway(&self) -> bool {
+        self.anyway.load(Ordering::Relaxed)
     }
 
     fn pull(&self) -> Pull {

@@ -25,8 +25,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::find::Library;
-use super::remote::{Hash, Listing, RemoteFile, check_repo, check_revision, is_commit, is_path};
-use super::snapshot::names;
+use super::remote::{Hash, Listing, MOST_BYTES, RemoteFile, check_repo, check_revision, is_commit, is_path};
+use super::snapshot::{INDEX, names};
 use crate::error::{Error, Result};
 
 /// Bytes of a record at most.
@@ -66,6 +66,15 @@ pub struct Record {
     pub files: Vec<RemoteFile>,
     /// By the user: nobody goes on with it unasked.
     pub paused: bool,
+    /// The user wants this commit in spite of what its plan says against it.
+    pub anyway: bool,
+}
+
+impl Record {
+    /// Whether what was begun in spite of a problem is this commit. Until the hub has named one, it is what was asked for.
+    pub fn agreed(&self, commit: &str) -> bool {
+        self.anyway && self.commit.as_deref().is_none_or(|own| own == commit)
+    }
 }
 
 impl Cache {
@@ -85,8 +94,7 @@ impl Cache {
 
     /// All downloads that are not at their end.
     pub fn unfinished(&self) -> Vec<(Repo, Record)> {
-        let repos =
-            names(&self.root).into_iter().filter_map(|n| self.repo(&n.strip_prefix("models--")?.replacen("--", "/", 1)).ok());
+        let repos = names(&self.root).into_iter().filter_map(|n| self.repo(&repository_of(&n)?).ok());
         repos.flat_map(|repo| repo.records().into_iter().map(move |record| (repo.clone(), record))).collect()
     }
 }
@@ -163,7 +171,7 @@ impl Repo {
             return Err(Error::bad_file(self.blob(&missing.hash), format!("is not there, or not whole: {}", missing.name)));
         }
         let mut files: Vec<&RemoteFile> = files.iter().collect();
-        files.sort_by_key(|f| (f.name == "config.json", f.name == "model.safetensors.index.json"));
+        files.sort_by_key(|f| (f.name == "config.json", f.name == INDEX));
         let snapshot = self.snapshot(&listing.commit);
         if snapshot.is_dir() {
             link_all(&snapshot, &files)?;
@@ -212,8 +220,8 @@ impl Repo {
     pub fn write_record(&self, record: &Record) -> Result<()> {
         make_folder(&self.folder)?;
         let files = record.files.iter().map(|f| (f.name.clone(), f.bytes, f.hash.hex().to_owned())).collect();
-        let stored =
-            Stored { version: 1, revision: record.revision.clone(), commit: record.commit.clone(), paused: record.paused, files };
+        let (revision, commit) = (record.revision.clone(), record.commit.clone());
+        let stored = Stored { version: 1, revision, commit, paused: record.paused, anyway: record.anyway, files };
         let text = serde_json::to_vec(&stored).map_err(|e| Error::Internal(format!("a record did not become JSON: {e}")))?;
         self.replace(&self.record_path(&record.revision), &text)
     }
@@ -276,6 +284,8 @@ struct Stored {
     revision: String,
     commit: Option<String>,
     paused: bool,
+    #[serde(default)]
+    anyway: bool,
     /// Name, bytes, hash.
     files: Vec<(String, u64, String)>,
 }
@@ -289,7 +299,15 @@ fn read_record(path: &Path) -> Option<Record> {
     };
     let files = stored.files.into_iter().map(file).collect::<Option<Vec<_>>>()?;
     let right = stored.version == 1 && check_revision(&stored.revision).is_ok() && stored.commit.as_deref().is_none_or(is_commit);
-    right.then_some(Record { revision: stored.revision, commit: stored.commit, files, paused: stored.paused })
+    // Sums of sizes are taken in many places; no download comes near this one.
+    files.iter().try_fold(0_u64, |all, f| all.checked_add(f.bytes).filter(|all| *all < MOST_BYTES))?;
+    let Stored { revision, commit, paused, anyway, .. } = stored;
+    right.then_some(Record { revision, commit, files, paused, anyway })
+}
+
+/// `ORG/NAME` of a repository's folder.
+pub(super) fn repository_of(folder: &str) -> Option<String> {
+    Some(folder.strip_prefix("models--")?.replacen("--", "/", 1))
 }
 
 /// A link in place of what is there, for each file.

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 const LIST: &str = include_str!("catalogue.toml");
 const READ: &str = include_str!("catalogue.read.json");
 
-/// A GB as machines are sold with it is 2^30 bytes.
-const GB: u64 = 1 << 30;
+/// As everywhere where a user reads GB. A machine that is sold as one of 16 GB has a little more.
+const GB: u64 = 1_000_000_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::cache::Cache;
+use super::cache::{Cache, repository_of};
 use super::remote::check_revision;
 use super::snapshot::{Snapshot, is_plain, names};
 use crate::config::{Quantization, architecture};
@@ -211,7 +211,7 @@ impl Library {
 }
 
 fn repositories(root: &Path) -> Vec<(String, PathBuf)> {
-    let name = |folder: String| Some((folder.strip_prefix("models--")?.replacen("--", "/", 1), root.join(&folder)));
+    let name = |folder: String| Some((repository_of(&folder)?, root.join(&folder)));
     names(root).into_iter().filter_map(name).collect()
 }
 

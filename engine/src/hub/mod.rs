@@ -1,5 +1,6 @@
-//! Snapshots on this disk: finding them, reading them, making them from other formats. Nothing here knows MLX, and nothing
-//! here trusts a file: every count, offset and name is checked before anything is sized or opened by it.
+//! Models on the hub and snapshots on this disk: asking what there is, fetching it, finding, reading and removing it, making it from
+//! other formats. Nothing here knows MLX, and nothing here trusts an answer or a file: every count, offset and name is checked before
+//! anything is sized or opened by it.
 
 pub mod cache;
 pub mod catalogue;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::fetch::needed;
 use super::remote::{Listing, Remote, RemoteFile};
-use super::snapshot::is_plain;
+use super::snapshot::{INDEX, SINGLE, is_plain};
 use crate::api::{DiskRoom, ErrorInfo, PullFile, PullPlan};
 use crate::config::{self, ModelConfig, Quantization, printable};
 use crate::error::{Error, HubCause, Result};
@@ -15,9 +15,6 @@ use crate::fit::{self, Room, Target};
 const MOST_CONFIG: u64 = 16 << 20;
 /// Bytes of an index of weight files: those of the largest models have some 10 MB.
 const MOST_INDEX: u64 = 64 << 20;
-
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
 
 /// What has been read of a repository.
 #[derive(Debug)]
@@ -78,8 +75,6 @@ async fn small_files(remote: &Remote, listing: &Listing) -> Result<[Option<Vec<u
     ])
 }
 
-/// The plan.
-///
 /// A plan, and its problems once more as the errors that they are.
 #[derive(Debug)]
 pub struct Judged {
@@ -169,9 +164,7 @@ fn about(looked: &Looked, runs: Runs<'_>, problems: &mut Vec<Error>) -> About {
         None => return about,
     };
     about.architecture = config::architecture(&root).map(printable);
-    if root.get("auto_map").is_some_and(|m| m.as_object().is_none_or(|m| !m.is_empty())) {
-        problems.push(unsupported("it brings its own code (auto_map in config.json), which is never run here"));
-    }
+    problems.extend(own_code(root.get("auto_map")));
     let known = about.architecture.as_deref().map_or(Ok(()), runs.class);
     match Quantization::parse(&root) {
         Ok(q) => about.quantization = q.as_ref().map(Quantization::summary),
@@ -194,6 +187,12 @@ fn about(looked: &Looked, runs: Runs<'_>, problems: &mut Vec<Error>) -> About {
         ));
     }
     about
+}
+
+/// Of `auto_map` in `config.json`: classes that come as Python files.
+pub fn own_code(auto_map: Option<&Value>) -> Option<Error> {
+    let some = auto_map.is_some_and(|m| m.as_object().is_none_or(|m| !m.is_empty()));
+    some.then(|| unsupported("it brings its own code (auto_map in config.json), which is never run here"))
 }
 
 fn has_chat_template(looked: &Looked) -> Option<bool> {

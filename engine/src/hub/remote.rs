@@ -24,6 +24,8 @@ const PUBLIC: &str = "https://huggingface.co";
 const MAX_LISTING: u64 = 64 << 20;
 /// Characters of a file's path at most.
 const LONGEST_NAME: usize = 500;
+/// Bytes of a repository are less than this.
+pub(super) const MOST_BYTES: u64 = 1 << 60;
 /// Bytes of one part of a path that file systems take.
 const LONGEST_PART: usize = 200;
 const CONNECT: Duration = Duration::from_secs(10);
@@ -338,7 +340,7 @@ fn parse(asked: &str, body: &[u8]) -> Result<Listing, String> {
     let mut total = 0_u64;
     for sibling in info.siblings {
         let file = remote_file(sibling)?;
-        total = total.checked_add(file.bytes).filter(|t| *t < 1 << 60).ok_or("has sizes that no disk has")?;
+        total = total.checked_add(file.bytes).filter(|t| *t < MOST_BYTES).ok_or("has sizes that no disk has")?;
         if !names.insert(file.name.clone()) {
             return Err(format!("has {:?} twice", file.name));
         }

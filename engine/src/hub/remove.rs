@@ -5,6 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::cache::repository_of;
 use super::find::Library;
 use super::snapshot::names;
 use crate::error::{Error, Result};
@@ -54,7 +55,7 @@ impl Removable {
     /// `ORG/NAME` of a snapshot in the cache.
     pub fn repository(&self) -> Option<String> {
         let Self::Cached { repository, .. } = self else { return None };
-        Some(repository.file_name()?.to_str()?.strip_prefix("models--")?.replacen("--", "/", 1))
+        repository_of(repository.file_name()?.to_str()?)
     }
 
     /// Removes what a file of a snapshot in the cache leads to, and leaves the link, so that the snapshot is seen not to be whole.

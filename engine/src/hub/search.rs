@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use super::plan;
-use super::remote::Remote;
+use super::remote::{Remote, check_repo};
+use super::snapshot::{INDEX, SINGLE};
 use crate::api::HubModel;
 use crate::config::printable;
 use crate::error::{Error, HubCause, Result};
@@ -78,36 +79,38 @@ fn read(bytes: &[u8], known: fn(&str) -> Result<()>) -> Result<Vec<HubModel>> {
         message: printable(&format!("the hub's answer to a search was not a list of models: {e}")),
     })?;
     // One entry that is not as the others must not hide them.
-    Ok(hits.into_iter().filter_map(|hit| serde_json::from_value(hit).ok()).map(|hit| model(hit, known)).collect())
+    Ok(hits.into_iter().filter_map(|hit| serde_json::from_value(hit).ok()).filter_map(|hit| model(hit, known)).collect())
 }
 
-fn model(hit: Hit, known: fn(&str) -> Result<()>) -> HubModel {
+/// `None`: its name is none that anything could be fetched by.
+fn model(hit: Hit, known: fn(&str) -> Result<()>) -> Option<HubModel> {
+    check_repo(&hit.id).ok()?;
     let problem = problem(&hit, known).map(|e| e.to_string());
-    HubModel {
+    Some(HubModel {
         downloads: hit.downloads,
         likes: hit.likes,
-        task: hit.pipeline_tag,
+        task: hit.pipeline_tag.as_deref().map(printable),
         license: hit.tags.iter().find_map(|tag| tag.strip_prefix("license:")).map(printable),
         gated: !matches!(hit.gated, serde_json::Value::Bool(false) | serde_json::Value::Null),
-        updated: hit.last_modified,
+        updated: hit.last_modified.as_deref().map(printable),
         problem,
         here: false,
         repo: hit.id,
-    }
+    })
 }
 
 /// Why it would not run, as far as the listing shows that; the plan of a download looks closer.
 fn problem(hit: &Hit, known: fn(&str) -> Result<()>) -> Option<Error> {
     if let Some(files) = &hit.siblings {
         let names = || files.iter().map(|f| f.rfilename.as_str());
-        let readable = names().any(|n| n == "model.safetensors" || n == "model.safetensors.index.json");
+        let readable = names().any(|n| n == SINGLE || n == INDEX);
         if !readable {
             return Some(plan::no_weights(names()));
         }
     }
     let config = hit.config.as_ref()?;
-    if config.auto_map.as_ref().is_some_and(|m| m.as_object().is_none_or(|m| !m.is_empty())) {
-        return Some(Error::Unsupported("it brings its own code (auto_map in config.json), which is never run here".into()));
+    if let Some(error) = plan::own_code(config.auto_map.as_ref()) {
+        return Some(error);
     }
     if let Some(method) = config.quantization_config.as_ref().and_then(|q| q.quant_method.as_ref()) {
         return Some(Error::Unsupported(printable(&format!(
@@ -139,6 +142,9 @@ mod tests {
             },
             { "id": "bare/one" },
             { "no": "id" },
+            { "id": "../../etc" },
+            { "id": "a/b\u{1b}[2J" },
+            { "id": "odd/one", "pipeline_tag": "a\u{1b}b", "lastModified": "a\u{7}b" },
             5,
         ]);
         let found = read(page.to_string().as_bytes(), known).unwrap();
@@ -154,7 +160,14 @@ mod tests {
             here: false,
         };
         assert_eq!(found[0], expected);
-        assert_eq!((found.len(), found[1].repo.as_str(), found[1].gated, &found[1].problem), (2, "bare/one", false, &None));
+        assert!(
+            found[2]
+                .task
+                .as_ref()
+                .zip(found[2].updated.as_ref())
+                .is_some_and(|(t, u)| !format!("{t}{u}").contains(char::is_control))
+        );
+        assert_eq!((found.len(), found[1].repo.as_str(), found[1].gated, &found[1].problem), (3, "bare/one", false, &None));
     }
 
     #[test]

@@ -19,8 +19,8 @@ const MAX_CONFIG: u64 = 16 << 20;
 /// Bytes of any other text: the largest tokenizers have about 35 MB.
 const MAX_TEXT: u64 = 256 << 20;
 
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+pub(super) const SINGLE: &str = "model.safetensors";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
 
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -97,11 +97,6 @@ impl Snapshot {
     /// As [`Self::file`]; not UTF-8, or over 256 MiB.
     pub fn text(&self, name: &str) -> Result<Option<String>> {
         self.read(name, MAX_TEXT)
-    }
-
-    /// The files that hold the weights.
-    pub fn weight_files(&self) -> impl ExactSizeIterator<Item = PathBuf> {
-        self.weights.keys().map(|name| self.folder.join(name))
     }
 
     /// Maps every weight file, and compares the headers with the index.

@@ -204,3 +204,45 @@ fn it_is_shown_nowhere() {
     }
     assert_eq!(Secret::new(" hf_abc\n").unwrap().expose(), "hf_abc");
 }
+
+#[test]
+fn a_keyring_that_comes_back_is_asked_again() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let store = store();
+    entry(&store).set_password("hf_abc").unwrap();
+    let there = Arc::new(AtomicBool::new(false));
+    let secrets = |retry| {
+        let (kept, there) = (store.clone(), there.clone());
+        let open = move || {
+            if there.load(Ordering::Relaxed) {
+                kept.build(SERVICE, USER, None)
+            } else {
+                Err(Trouble::PlatformFailure("no bus".into()))
+            }
+        };
+        let mut secrets = Secrets::new(Vec::new(), None, Box::new(open), SOON);
+        Arc::get_mut(&mut secrets.0).unwrap().retry = retry;
+        secrets
+    };
+    let away = || there.store(false, Ordering::Relaxed);
+    let back = || there.store(true, Ordering::Relaxed);
+    let patient = secrets(Duration::from_secs(3600));
+    assert_eq!(exposed(&patient), None);
+    back();
+    assert_eq!(exposed(&patient), None, "not for every request");
+    assert_eq!(patient.show().kept, TokenKept::Keyring, "but where somebody looks");
+    assert_eq!(exposed(&patient).as_deref(), Some("hf_abc"));
+    // By itself after a while.
+    away();
+    let quick = secrets(Duration::ZERO);
+    assert_eq!(exposed(&quick), None);
+    back();
+    assert_eq!(exposed(&quick).as_deref(), Some("hf_abc"));
+    // What it could not keep it keeps then.
+    away();
+    let late = secrets(Duration::from_secs(3600));
+    assert_eq!(late.set(Some(secret("hf_new"))).kept, TokenKept::Session);
+    back();
+    assert_eq!(late.show(), TokenState { kept: TokenKept::Keyring, note: None });
+    assert_eq!(entry(&store).get_password().unwrap(), "hf_new");
+}

@@ -9,12 +9,12 @@ use rmlx_engine::api::{Pull, PullOptions, PullPhase};
 use rmlx_engine::engine::Models;
 use rmlx_engine::error::Error;
 
-use crate::bench::{Bench, REPO, SHARDS, done, fetch, find, leftovers, repository, tuning, until};
+use crate::bench::{Bench, REPO, SHARD, SHARDS, done, failed, fetch, find, leftovers, repository, tuning, until};
 use crate::hub::{Repository, What, lock};
 
 /// A download of which some is here and more is to come.
 fn begun(bench: &Bench, models: &Models) -> Pull {
-    bench.hub.pace(300_000);
+    bench.hub.hold_after(400_000);
     models.pull(REPO, PullOptions::default()).unwrap();
     let mut pull = None;
     until("a part of it is here", || {
@@ -39,7 +39,7 @@ fn pause_stops_everything_and_resume_asks_for_the_rest() {
     thread::sleep(Duration::from_millis(300));
     assert_eq!(find(&models, REPO), Some(paused.clone()), "nothing comes after a pause");
     assert!(!bench.repo().folder.join("snapshots").exists());
-    bench.hub.pace(0);
+    bench.hub.release();
     bench.hub.forget();
     done(&models, REPO);
     bench.assert_whole(&repository(10));
@@ -60,16 +60,17 @@ fn cancel_leaves_nothing_but_what_others_use() {
     until("sockets are closed", || bench.hub.state.sending.load(Ordering::Relaxed) == 0);
     assert_eq!(models.cancel(REPO).unwrap_err().code(), "not_found");
     // With a whole snapshot beside it: the first shard is the same in both.
-    bench.hub.pace(0);
+    bench.hub.release();
     done(&models, REPO);
     let mut next = repository(20);
     *next.files.iter_mut().find(|f| f.name == SHARDS[0]).unwrap() = repository(10).file(SHARDS[0]).clone();
     next.branches = vec!["next".into()];
     bench.hub.add(next);
-    bench.hub.pace(200_000);
+    bench.hub.hold_after(100_000);
     let model = format!("{REPO}@next");
     models.pull(&model, PullOptions::default()).unwrap();
-    until("a part of it is here", || find(&models, &model).is_some_and(|p| p.phase == PullPhase::Fetching && p.rate > 0));
+    let there = SHARD as u64 + 20_000;
+    until("a part of it is here", || find(&models, &model).is_some_and(|p| p.done > there + 50_000));
     models.cancel(&model).unwrap();
     bench.assert_whole(&repository(10));
     assert_eq!(models.pulls().len(), 1, "only what is done");
@@ -114,22 +115,19 @@ fn downloads_take_turns_and_those_that_wait_let_others_go() {
         until("it is queued", || find(&models, model).is_some_and(|p| p.phase == PullPhase::Queued));
     }
     assert!(!bench.hub.seen().iter().any(|s| s.path.starts_with("/acme/second/resolve")));
-    // The first one loses its files' server, and waits.
-    bench.hub.pace(0);
-    bench.hub.fault(SHARDS[0], 3, What::Status(429, vec![("Retry-After", "600".into())]));
-    bench.hub.fault(SHARDS[1], 3, What::Status(429, vec![("Retry-After", "600".into())]));
-    until("the first one waits or is done", || {
-        find(&models, REPO).is_some_and(|p| matches!(p.phase, PullPhase::Waiting | PullPhase::Done))
-    });
+    // The first one is sent away for ten minutes before it has all its parts, and lets the second one go.
+    let phase = |model: &str| find(&models, model).unwrap().phase;
+    for shard in SHARDS {
+        bench.hub.fault(&format!("{REPO}/{shard}"), 100_000, What::Status(429, vec![("Retry-After", "600".into())]));
+    }
+    bench.hub.release();
+    until("the second one is done", || phase("acme/second") == PullPhase::Done);
+    assert_eq!((phase(REPO), phase(&next)), (PullPhase::Waiting, PullPhase::Queued), "the same repository is one at a time");
+    assert_eq!(find(&models, REPO).unwrap().error.unwrap().code, "hub_busy");
     bench.hub.clear_faults();
-    let all = [REPO, "acme/second", &next];
-    until("all are done", || {
-        // Who waits is asked again; that also shows that the turn is free.
-        for model in all.iter().filter(|m| find(&models, m).is_some_and(|p| p.phase == PullPhase::Waiting)) {
-            models.pull(model, PullOptions::default()).unwrap();
-        }
-        all.iter().all(|m| find(&models, m).is_some_and(|p| p.phase == PullPhase::Done))
-    });
+    // Who asks again need not wait.
+    models.pull(REPO, PullOptions::default()).unwrap();
+    until("all are done", || phase(REPO) == PullPhase::Done && phase(&next) == PullPhase::Done);
 }
 
 #[test]
@@ -147,7 +145,7 @@ fn another_process_follows_and_takes_over() {
     until("it follows", || find(&second, REPO).is_some_and(|p| p.elsewhere));
     // As if its process had ended.
     drop(first);
-    bench.hub.pace(0);
+    bench.hub.release();
     until("it is done", || find(&second, REPO).is_some_and(|p| p.phase == PullPhase::Done));
     bench.assert_whole(&repository(10));
     let sent: u64 = bench.hub.sent().values().sum();
@@ -161,7 +159,7 @@ fn what_another_process_ends_is_ended_here() {
     for (end, phase) in [
         (
             &(|first: &Models, bench: &Bench| {
-                bench.hub.pace(0);
+                bench.hub.release();
                 done(first, REPO);
             }) as &dyn Fn(&Models, &Bench),
             Some(PullPhase::Done),
@@ -189,7 +187,7 @@ fn what_was_paused_before_goes_on_when_another_process_is_through() {
     let models = bench.models();
     begun(&bench, &models);
     models.pause(REPO).unwrap();
-    bench.hub.pace(0);
+    bench.hub.release();
     // Somebody else's, for another revision say.
     let lock = bench.repo().lock().unwrap().unwrap();
     models.pull(REPO, PullOptions::default()).unwrap();
@@ -206,9 +204,11 @@ fn watchers_hear_of_every_step() {
     let heard: Arc<Mutex<Vec<Vec<Pull>>>> = Arc::default();
     let writes = heard.clone();
     models.watch_pulls(move |pulls| lock(&writes).push(pulls.to_vec()));
+    bench.hub.pace(40_000);
     begun(&bench, &models);
     until("progress is told", || lock(&heard).len() > 6);
     bench.hub.pace(0);
+    bench.hub.release();
     done(&models, REPO);
     until("the end is told", || lock(&heard).last().is_some_and(|p| p.len() == 1 && p[0].phase == PullPhase::Done));
     let all = lock(&heard).clone();
@@ -249,9 +249,74 @@ fn what_the_check_says_ends_it_before_a_byte() {
         })
     });
     let models = Models::with(setup);
-    let (code, message) = crate::bench::failed(&models, REPO);
+    let (code, message) = failed(&models, REPO);
     assert!(code == "unsupported_model" && message.contains("arithmetic"), "{message}");
     assert!(bench.hub.sent().is_empty() && !bench.repo().folder.exists());
     models.pull(REPO, PullOptions { anyway: true }).unwrap();
     until("it is done", || find(&models, REPO).is_some_and(|p| p.phase == PullPhase::Done));
+}
+
+/// Refuses every repository to those who do not want it anyway.
+fn stern(bench: &Bench) -> Models {
+    let mut setup = bench.setup(tuning(), None);
+    setup.check = Arc::new(|asked| {
+        Box::pin(async move { if asked.options.anyway { Ok(()) } else { Err(Error::Unsupported("no such arithmetic".into())) } })
+    });
+    Models::with(setup)
+}
+
+#[test]
+fn what_was_begun_anyway_goes_on_anyway_and_nothing_else_does() {
+    let bench = Bench::new();
+    let anyway = PullOptions { anyway: true };
+    let begin = |models: &Models| {
+        bench.hub.hold_after(300_000);
+        models.pull(REPO, anyway).unwrap();
+        until("a part of it is here", || find(models, REPO).is_some_and(|p| p.done >= 300_000));
+    };
+    // Paused, or ended with its process: it is in the record.
+    let models = stern(&bench);
+    begin(&models);
+    models.pause(REPO).unwrap();
+    drop(models);
+    bench.hub.release();
+    done(&stern(&bench), REPO);
+    bench.assert_whole(&repository(10));
+
+    // A branch that moved is another model, which nobody agreed to.
+    std::fs::remove_dir_all(&bench.repo().folder).unwrap();
+    let models = stern(&bench);
+    begin(&models);
+    drop(models);
+    bench.hub.release();
+    bench.hub.add(repository(20));
+    let models = stern(&bench);
+    assert_eq!(failed(&models, REPO).0, "unsupported_model");
+    models.cancel(REPO).unwrap();
+
+    // What was begun without a problem is looked at again, however much of it is here.
+    let easy = bench.models();
+    begun(&bench, &easy);
+    easy.pause(REPO).unwrap();
+    drop(easy);
+    bench.hub.release();
+    let models = stern(&bench);
+    assert_eq!(failed(&models, REPO).0, "unsupported_model");
+    models.pull(REPO, anyway).unwrap();
+    until("it is done", || find(&models, REPO).is_some_and(|p| p.phase == PullPhase::Done));
+    bench.assert_whole(&repository(20));
+}
+
+/// One of two who ask for the same wants it anyway: so it is for both, and after a pause too.
+#[test]
+fn who_joins_and_wants_it_anyway_is_heard() {
+    let bench = Bench::new();
+    let models = bench.models();
+    begun(&bench, &models);
+    models.pull(REPO, PullOptions { anyway: true }).unwrap();
+    models.pause(REPO).unwrap();
+    bench.hub.release();
+    drop(models);
+    done(&stern(&bench), REPO);
+    bench.assert_whole(&repository(10));
 }

@@ -12,7 +12,7 @@ use crate::killed::Child;
 #[test]
 fn offline_it_waits_and_goes_on_by_itself() {
     let mut bench = Bench::new();
-    bench.hub.pace(400_000);
+    bench.hub.hold_after(400_000);
     let models = bench.models();
     models.pull(REPO, PullOptions::default()).unwrap();
     until("a part of it is here", || find(&models, REPO).is_some_and(|p| p.done > 300_000));
@@ -29,7 +29,7 @@ fn offline_it_waits_and_goes_on_by_itself() {
         again.is_some()
     });
     bench.hub = again.unwrap();
-    bench.hub.pace(0);
+    bench.hub.release();
     until("it is done", || find(&models, REPO).is_some_and(|p| p.phase == PullPhase::Done));
     bench.assert_whole(&repository(10));
     let sent: u64 = bench.hub.sent().values().sum();
@@ -76,7 +76,7 @@ fn begun_offline_it_is_remembered() {
 #[test]
 fn parts_outlive_a_change_of_the_mirror() {
     let bench = Bench::new();
-    bench.hub.pace(400_000);
+    bench.hub.hold_after(400_000);
     let models = bench.models();
     models.pull(REPO, PullOptions::default()).unwrap();
     until("a part of it is here", || find(&models, REPO).is_some_and(|p| p.done > 300_000));
@@ -98,7 +98,7 @@ fn parts_outlive_a_change_of_the_mirror() {
 #[test]
 fn a_branch_that_moved_is_followed() {
     let bench = Bench::new();
-    bench.hub.pace(400_000);
+    bench.hub.hold_after(400_000);
     let models = bench.models();
     models.pull(REPO, PullOptions::default()).unwrap();
     until("a part of it is here", || find(&models, REPO).is_some_and(|p| p.done > 300_000));
@@ -110,7 +110,7 @@ fn a_branch_that_moved_is_followed() {
     *files.iter_mut().find(|f| f.name == SHARDS[1]).unwrap() = other.file(SHARDS[1]).clone();
     let moved = crate::hub::Repository { files, commit: "a".repeat(40), ..repository(10) };
     bench.hub.add(moved.clone());
-    bench.hub.pace(0);
+    bench.hub.release();
     bench.hub.forget();
     let first = before.done - {
         let old = repository(10);

@@ -128,6 +128,9 @@ fn odd_journals_and_records_are_no_danger() {
     let bench = Bench::new();
     let shard = repository(10).file(SHARDS[0]).clone();
     let blobs = bench.repo().folder.join("blobs");
+    let most = u64::MAX;
+    let files = ["a", "b"].map(|name| format!(r#"["{name}",{most},"{}"]"#, "0".repeat(40))).join(",");
+    let huge = format!(r#"{{"version":1,"revision":"huge","commit":"{}","paused":true,"files":[{files}]}}"#, "1".repeat(40));
     for journal in [
         "",
         "\n",
@@ -147,16 +150,41 @@ fn odd_journals_and_records_are_no_danger() {
         // Shorter than what most of them claim, and wrong.
         fs::write(blobs.join(format!("{}.rmlx-partial", shard.etag())), vec![7; 100_000]).unwrap();
         fs::write(blobs.join(format!("{}.rmlx-parts", shard.etag())), journal).unwrap();
-        for (revision, record) in
-            [("main", journal), ("x%2Fy", r#"{"version":1,"revision":"../x","commit":null,"paused":false,"files":[]}"#)]
-        {
+        for (revision, record) in [
+            ("main", journal),
+            ("x%2Fy", r#"{"version":1,"revision":"../x","commit":null,"paused":false,"files":[]}"#),
+            ("huge", &huge),
+        ] {
             fs::write(bench.repo().folder.join(format!(".rmlx-pull-{revision}.json")), record).unwrap();
         }
         let models = bench.models();
+        assert!(models.pulls().is_empty(), "{:?}", models.pulls());
         done(&models, REPO);
-        fs::remove_file(bench.repo().folder.join(".rmlx-pull-x%2Fy.json")).unwrap();
+        for revision in ["x%2Fy", "huge"] {
+            fs::remove_file(bench.repo().folder.join(format!(".rmlx-pull-{revision}.json"))).unwrap();
+        }
         bench.assert_whole(&repository(10));
         drop(models);
         fs::remove_dir_all(&bench.repo().folder).unwrap();
+    }
+}
+
+/// A small file that was all here when the process ended, before it became a blob: it is checked and not asked for again. With a
+/// wrong byte it alone comes again.
+#[test]
+fn a_small_file_that_lacks_only_its_name_gets_it() {
+    for wrong in [false, true] {
+        let bench = Bench::new();
+        let readme = repository(10).file("README.md").clone();
+        let mut bytes = readme.contents.read(0, readme.size as usize).unwrap();
+        bytes[0] ^= u8::from(wrong);
+        let blobs = bench.repo().folder.join("blobs");
+        fs::create_dir_all(&blobs).unwrap();
+        fs::write(blobs.join(format!("{}.rmlx-partial", readme.etag())), bytes).unwrap();
+        fs::write(blobs.join(format!("{}.rmlx-parts", readme.etag())), format!("rmlx-parts 1 {0}\n0 {0}\n", readme.size)).unwrap();
+        done(&bench.models(), REPO);
+        bench.assert_whole(&repository(10));
+        let sent = bench.hub.sent().get("README.md").copied();
+        assert_eq!(sent, wrong.then_some(readme.size));
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rmlx_engine::api::{PullOptions, PullPhase};
+use rmlx_engine::hub::fetch::Tuning;
 
 use crate::bench::{Bench, PART, REPO, SHARD, SHARDS, done, failed, fetch, find, repository, tuning, until};
 use crate::hub::{TOKEN, What};
@@ -53,7 +54,9 @@ fn whatever_breaks_once_is_asked_for_again() {
     ] {
         let bench = Bench::new();
         bench.hub.fault(SHARDS[1], times, what.clone());
-        let models = bench.models();
+        let silent = matches!(&what, What::Stall(_, time) | What::Delay(time) if *time == long);
+        let stall = if silent { Duration::from_millis(500) } else { tuning().stall };
+        let models = bench.models_with(Tuning { stall, ..tuning() }, None);
         done(&models, REPO);
         bench.assert_whole(&repository(10));
         let other = bench.hub.sent()[SHARDS[0]];
@@ -159,18 +162,18 @@ fn the_limit_holds_and_can_change() {
         std::fs::create_dir_all(bench.home()).unwrap();
         std::fs::write(bench.home().join("settings.toml"), format!("[models]\nrate_limit = {rate}\n")).unwrap();
     };
-    settings("200000");
+    settings("40000");
     let models = bench.models();
     let begin = Instant::now();
     models.pull(REPO, PullOptions::default()).unwrap();
-    until("a fifth is here", || find(&models, REPO).unwrap().done > 200_000);
+    until("some of it is here", || find(&models, REPO).unwrap().done > 80_000);
     let slow = begin.elapsed();
     assert!(slow > Duration::from_millis(600), "{slow:?}");
     let pull = find(&models, REPO).unwrap();
-    assert!(pull.phase == PullPhase::Fetching && (50_000..600_000).contains(&pull.rate), "{pull:?}");
-    assert!(pull.seconds_left.is_some_and(|s| (1..20).contains(&s)), "{pull:?}");
+    assert!(pull.phase == PullPhase::Fetching && (1..120_000).contains(&pull.rate), "{pull:?}");
+    assert!(pull.seconds_left.is_some_and(|s| s > 5), "{pull:?}");
     settings("1000000000");
     let quick = Instant::now();
     done(&models, REPO);
-    assert!(quick.elapsed() < Duration::from_millis(3500), "{:?}", quick.elapsed());
+    assert!(quick.elapsed() < Duration::from_secs(15), "at the old limit it takes 23 s: {:?}", quick.elapsed());
 }

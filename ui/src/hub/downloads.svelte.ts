@@ -105,8 +105,8 @@ export class Downloads {
   }
 
   async resume(pull: Pull): Promise<void> {
-    // Of what was begun in spite of a problem, the rest is wanted in spite of it too.
-    await this.backend.pull(keyOf(pull), pull.done > 0);
+    // What was begun in spite of a problem is remembered by the engine.
+    await this.backend.pull(keyOf(pull), false);
   }
 
   async pause(pull: Pull): Promise<void> {

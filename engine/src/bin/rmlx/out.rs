@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 
-use indicatif::HumanBytes;
+use indicatif::DecimalBytes;
 use rmlx_engine::error::Error;
 use serde_json::Value;
 
@@ -60,8 +60,9 @@ fn shown(text: &str, kept: &[char]) -> String {
     text.replace(|c: char| c.is_control() && !kept.contains(&c), "\u{fffd}")
 }
 
+/// In units of 1000, as disks are sold and as the engine's notes count.
 pub fn bytes(count: u64) -> String {
-    HumanBytes(count).to_string()
+    DecimalBytes(count).to_string()
 }
 
 /// `135,000,000` as `135M`.

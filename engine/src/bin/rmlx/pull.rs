@@ -53,7 +53,9 @@ pub fn run(args: &PullArgs, signals: &Signals) -> Result<()> {
     } else {
         out::complain(page(&plan).trim_end());
     }
-    let refused = plan.problems.first().filter(|_| args.plan || !args.anyway);
+    // What was begun with `--anyway` goes on without it.
+    let anyway = args.anyway || models.begun_anyway(&plan);
+    let refused = plan.problems.first().filter(|_| args.plan || !anyway);
     match refused {
         // The page shows them all.
         Some(_) if args.plan && !args.json => return Err(Failure::Told),
@@ -61,7 +63,7 @@ pub fn run(args: &PullArgs, signals: &Signals) -> Result<()> {
         None if args.plan => return Ok(()),
         None => {}
     }
-    if !args.anyway && !args.json && doubtful(&plan) && !agreed("Fetch it? [y/N] ")? {
+    if !anyway && !args.json && doubtful(&plan) && !agreed("Fetch it? [y/N] ")? {
         out::complain("nothing was fetched");
         return Err(Failure::Told);
     }
@@ -266,7 +268,7 @@ mod tests {
     use super::*;
 
     fn plan() -> PullPlan {
-        const MIB: u64 = 1 << 20;
+        const MB: u64 = 1_000_000;
         PullPlan {
             repo: "org/Name".into(),
             revision: "main".into(),
@@ -276,18 +278,11 @@ mod tests {
             has_chat_template: Some(false),
             license: None,
             gated: true,
-            files: vec![PullFile { name: "model.safetensors".into(), bytes: 3 * MIB, have: MIB }],
-            bytes: 3 * MIB,
-            to_fetch: 2 * MIB,
-            disk: DiskRoom { free: 9 * MIB, reserve: 4 * MIB, fits: true },
-            memory: Some(MemoryNeed {
-                weights: 3 * MIB,
-                kv: 2 * MIB,
-                context: 8192,
-                workspace: MIB,
-                headroom: 5 * MIB,
-                fits: false,
-            }),
+            files: vec![PullFile { name: "model.safetensors".into(), bytes: 3 * MB, have: MB }],
+            bytes: 3 * MB,
+            to_fetch: 2 * MB,
+            disk: DiskRoom { free: 9 * MB, reserve: 4 * MB, fits: true },
+            memory: Some(MemoryNeed { weights: 3 * MB, kv: 2 * MB, context: 8192, workspace: MB, headroom: 5 * MB, fits: false }),
             problems: vec![ErrorInfo { code: "x".into(), message: "no\u{1b}".into() }],
             notes: vec!["a base model".into()],
         }
@@ -302,9 +297,9 @@ weights       not quantized
 kind          base: it continues text (no chat template)
 licence       none is named
 access        gated: its publisher's terms must have been accepted
-size          3.00 MiB in 1 files, of which 1.00 MiB are here
-disk          9.00 MiB free, 4.00 MiB of it to stay free
-memory        about 6.00 MiB = 3.00 MiB weights + 2.00 MiB for 8192 tokens of context + 1.00 MiB workspace; 5.00 MiB are free now
+size          3.00 MB in 1 files, of which 1.00 MB are here
+disk          9.00 MB free, 4.00 MB of it to stay free
+memory        about 6.00 MB = 3.00 MB weights + 2.00 MB for 8192 tokens of context + 1.00 MB workspace; 5.00 MB are free now
 note: a base model
 problem: no\u{fffd}
 ";

@@ -3,9 +3,9 @@
 use std::io::{self, IsTerminal};
 
 use clap::Args;
+use rmlx_engine::api::ErrorInfo;
 use rmlx_engine::engine::{Engine, Models};
 use rmlx_engine::error::Error;
-use rmlx_engine::paths;
 
 use crate::args::Global;
 use crate::failure::{Failure, Result};
@@ -25,12 +25,13 @@ pub struct Rm {
 }
 
 pub fn run(args: &Rm, global: &Global) -> Result<()> {
-    // Whoever has the model in memory is asked, where it can be.
-    let engine = Engine::start_or_attach(global.options()).ok();
-    let models = match &engine {
-        Some(engine) => engine.models()?,
-        None => Models::open(paths::home())?,
-    };
+    // Whoever may have the model in memory is asked; where that cannot be, nothing is removed.
+    let engine = Engine::start_or_attach(global.options()).map_err(|e| {
+        let ErrorInfo { code, message } = ErrorInfo::from(&e);
+        let message = format!("nothing was removed, for it is not known whether the model is in memory: {message}");
+        Failure::Engine(ErrorInfo { code, message })
+    })?;
+    let models = engine.models()?;
     let folder = match models.folder(&args.model) {
         Err(error @ Error::ModelNotFound { .. }) => return unfinished(args, &models).unwrap_or(Err(error.into())),
         folder => folder?,

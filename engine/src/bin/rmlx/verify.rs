@@ -87,7 +87,7 @@ mod tests {
     fn every_file_has_its_line() {
         let check = |name: &str, state| FileCheck { name: name.into(), bytes: 1024, state };
         let checks = [check("a", FileState::Right), check("long", FileState::Wrong), check("c", FileState::Unknown)];
-        assert_eq!(page(&checks), "a     1.00 KiB  right\nlong  1.00 KiB  WRONG\nc     1.00 KiB  nothing to compare with\n");
+        assert_eq!(page(&checks), "a     1.02 kB  right\nlong  1.02 kB  WRONG\nc     1.02 kB  nothing to compare with\n");
         assert_eq!(checks.iter().filter(|c| is_bad(c)).count(), 1);
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::{Asked, Job, Shared, State, on_disk};
-use crate::api::{DiskRoom, ErrorInfo, PullPhase};
+use crate::api::{DiskRoom, ErrorInfo, PullOptions, PullPhase};
 use crate::error::{Error, Result};
 use crate::hub::cache::{Lock, Record, Repo, disk_full};
 use crate::hub::fetch::{Fetch, have, needed};
@@ -99,12 +99,15 @@ async fn alone(shared: &Shared, job: &Job) -> Result<()> {
     let ended = tries(shared, job).await;
     let by_user = job.by_user.load(Ordering::Relaxed);
     let (repo, revision, failed) = (job.repo.clone(), job.revision.clone(), ended.is_err());
+    let anyway = job.anyway();
     let stopped = matches!(ended, Err(Error::Cancelled));
     let tidied = blocking(move || {
         let _lock = lock;
         match repo.record(&revision).filter(|_| failed) {
-            Some(record) if stopped && by_user => repo.write_record(&Record { paused: true, ..record }),
-            Some(_) if stopped => Ok(()),
+            // Who joined it may have wanted it anyway.
+            Some(record) if stopped => {
+                repo.write_record(&Record { paused: by_user || record.paused, anyway: anyway || record.anyway, ..record })
+            }
             // Of what failed before there was anything, nothing stays.
             Some(record) if record.files.iter().all(|f| have(&repo, f) == 0) => repo.discard(&record),
             _ => Ok(()),
@@ -160,10 +163,11 @@ async fn lock(shared: &Shared, job: &Job) -> Result<Option<Lock>> {
 
 /// Tries until it is done or cannot be.
 async fn tries(shared: &Shared, job: &Job) -> Result<()> {
-    let (repo, revision) = (job.repo.clone(), job.revision.clone());
+    let (repo, revision, anyway) = (job.repo.clone(), job.revision.clone(), job.anyway());
     blocking(move || {
         repo.check()?;
-        let record = repo.record(&revision).unwrap_or(Record { revision, commit: None, files: Vec::new(), paused: false });
+        let new = Record { revision, commit: None, files: Vec::new(), paused: false, anyway };
+        let record = repo.record(&new.revision).unwrap_or(new);
         repo.write_record(&Record { paused: false, ..record })
     })
     .await?;
@@ -253,25 +257,30 @@ async fn list(shared: &Shared, job: &Job, remote: &Remote) -> Result<Wanted, Tro
         return Err(no_weights(listing.files.iter().map(|f| f.name.as_str())).into());
     }
     let (repo, reserve, free, all) = (job.repo.clone(), shared.tuning.reserve, shared.tuning.free, files.clone());
-    let disk = blocking(move || {
+    let (revision, commit) = (job.revision.clone(), listing.commit.clone());
+    let looked = blocking(move || {
         let to_fetch = all.iter().map(|f| f.bytes).sum::<u64>() - count(&repo, &all).0;
         let free = free(&repo.folder)?;
-        Ok(DiskRoom { free, reserve, fits: to_fetch.saturating_add(reserve) <= free })
+        let agreed = repo.record(&revision).is_some_and(|record| record.agreed(&commit));
+        Ok((DiskRoom { free, reserve, fits: to_fetch.saturating_add(reserve) <= free }, agreed))
     });
+    let (disk, agreed) = looked.await?;
+    job.anyway.fetch_or(agreed, Ordering::Relaxed);
     let asked = Asked {
         remote: remote.clone(),
         listing: listing.clone(),
         files: files.clone(),
         repo: job.repo.clone(),
-        disk: disk.await?,
-        options: job.options,
+        disk,
+        options: PullOptions { anyway: job.anyway() },
     };
     (shared.setup.check)(asked).await?;
     let (repo, revision, all, commit) = (job.repo.clone(), job.revision.clone(), files.clone(), listing.commit.clone());
+    let anyway = job.anyway();
     let (done, verified) = blocking(move || {
         let before = repo.record(&revision).map_or_else(Vec::new, |r| r.files);
         let gone: Vec<RemoteFile> = before.into_iter().filter(|f| !all.iter().any(|new| new.hash == f.hash)).collect();
-        repo.write_record(&Record { revision, commit: Some(commit), files: all.clone(), paused: false })?;
+        repo.write_record(&Record { revision, commit: Some(commit), files: all.clone(), paused: false, anyway })?;
         repo.discard_files(&gone)?;
         Ok(count(&repo, &all))
     })

@@ -28,13 +28,22 @@ fn records_survive_and_foreign_ones_are_none() {
         commit: Some("1".repeat(40)),
         files: vec![file("x/y.json", "1"), file("z", "2")],
         paused: true,
+        anyway: true,
     };
     repo.write_record(&record).unwrap();
-    let other = Record { revision: "refs%2Fpr%2F1".into(), commit: None, files: vec![], paused: false };
+    let other = Record { revision: "refs%2Fpr%2F1".into(), commit: None, files: vec![], paused: false, anyway: false };
     assert_eq!(repo.record("refs/pr/1"), Some(record.clone()));
     repo.write_record(&other).unwrap();
     assert_eq!(repo.record("refs%2Fpr%2F1"), Some(other.clone()), "names that look alike are two");
     assert_eq!(cache.unfinished().len(), 2);
+    let huge = |a: u64, b: u64| {
+        let zeros = "0".repeat(40);
+        format!(
+            r#"{{"version":1,"revision":"main","commit":null,"paused":false,"files":[["x",{a},"{zeros}"],["y",{b},"{zeros}"]]}}"#
+        )
+    };
+    fs::write(repo.record_path("main"), huge((1 << 60) - 2, 1)).unwrap();
+    assert!(!repo.record("main").unwrap().anyway, "the control, and a record of an older version");
     for text in [
         "",
         "{}",
@@ -43,6 +52,10 @@ fn records_survive_and_foreign_ones_are_none() {
         r#"{"version":1,"revision":"main","commit":"x","paused":false,"files":[]}"#,
         r#"{"version":1,"revision":"main","commit":null,"paused":false,"files":[["../x",1,"0000000000000000000000000000000000000000"]]}"#,
         r#"{"version":1,"revision":"main","commit":null,"paused":false,"files":[["x",1,"../../x"]]}"#,
+        // Sizes that no disk has, and whose sum no number has.
+        &huge(1 << 60, 0),
+        &huge(u64::MAX, 1),
+        &huge(1 << 63, 1 << 63),
     ] {
         fs::write(repo.record_path("main"), text).unwrap();
         assert_eq!(repo.record("main"), None, "{text}");
@@ -76,7 +89,7 @@ fn a_snapshot_is_made_of_whole_blobs_only() {
     assert_eq!(names(&repo.folder.join("refs")), ["main", "refs"], "a commit needs no reference");
     assert_eq!(repo.linked().len(), 3);
     // What is linked is not discarded.
-    let record = Record { revision: "main".into(), commit: None, files: files.to_vec(), paused: false };
+    let record = Record { revision: "main".into(), commit: None, files: files.to_vec(), paused: false, anyway: false };
     repo.discard(&record).unwrap();
     assert!(files.iter().all(|f| repo.has(f)));
 }

@@ -1,7 +1,6 @@
 //! Hashes files on threads of their own: behind a transfer, as far as the file has no gap, or all at once.
 
 use std::fs::File;
-use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -97,29 +96,5 @@ impl Shared {
             at += n as u64;
         }
         Ok(Some(hasher.hex() == hash.hex()))
-    }
-}
-
-/// Whether a file's contents have this hash; `None`: `progress`, which gets bytes as they are read, broke off.
-///
-/// # Errors
-/// [`Error::Io`].
-pub fn file_has(path: &Path, hash: &Hash, progress: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<bool>> {
-    let io = |e| Error::io(path, e);
-    let file = File::open(path).map_err(io)?;
-    let size = file.metadata().map_err(io)?.len();
-    let mut hasher = hash.hasher(size);
-    let mut block = vec![0; BLOCK];
-    let mut at = 0;
-    loop {
-        let n = file.read_at(&mut block, at).map_err(io)?;
-        if n == 0 {
-            return Ok(Some(hasher.hex() == hash.hex()));
-        }
-        hasher.update(&block[..n]);
-        at += n as u64;
-        if progress(n as u64).is_break() {
-            return Ok(None);
-        }
     }
 }

@@ -7,7 +7,6 @@ mod needed;
 mod part;
 mod partial;
 
-pub use hash::file_has;
 pub use meter::{Limit, Meter};
 pub use needed::needed;
 pub use partial::have;

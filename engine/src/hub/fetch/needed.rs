@@ -1,11 +1,10 @@
 //! Which of a repository's files a model needs here.
 
 use super::super::remote::{Listing, RemoteFile};
+use super::super::snapshot::{INDEX, SINGLE};
 
 /// Bytes of a text at most: the largest tokenizers have about 35 MB.
 const MAX_TEXT: u64 = 256 << 20;
-const INDEX: &str = "model.safetensors.index.json";
-const SINGLE: &str = "model.safetensors";
 /// What training left behind.
 const TRAINING: [&str; 6] =
     ["trainer_state.json", "all_results.json", "train_results.json", "eval_results.json", "training_args.json", "params.json"];

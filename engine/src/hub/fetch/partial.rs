@@ -3,7 +3,7 @@
 //! not wait for that: somebody calls [`Partial::save`] beside them.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::iter;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -20,6 +20,10 @@ use crate::error::{Error, Result};
 const HEAD: &str = "rmlx-parts 1";
 /// Lines of a journal at most: more than a download of a day writes.
 const MOST_LINES: usize = 1_000_000;
+/// Bytes of a line: two numbers.
+const LONGEST_LINE: u64 = 64;
+/// Ranges of a journal at most. A download has one for each connection, and some more after each crash.
+const MOST_RANGES: usize = 10_000;
 
 pub struct Partial {
     path: PathBuf,
@@ -50,12 +54,12 @@ impl Ranges {
         if new.is_empty() {
             return;
         }
-        let (mut apart, touching): (Vec<_>, Vec<_>) = self.0.drain(..).partition(|r| r.end < new.start || new.end < r.start);
-        let start = touching.iter().map(|r| r.start).fold(new.start, u64::min);
-        let end = touching.iter().map(|r| r.end).fold(new.end, u64::max);
-        apart.push(start..end);
-        apart.sort_by_key(|r| r.start);
-        self.0 = apart;
+        let first = self.0.partition_point(|r| r.end < new.start);
+        let touching = self.0[first..].partition_point(|r| r.start <= new.end);
+        let all = first..first + touching;
+        let start = self.0[all.clone()].first().map_or(new.start, |r| r.start.min(new.start));
+        let end = self.0[all.clone()].last().map_or(new.end, |r| r.end.max(new.end));
+        self.0.splice(all, iter::once(start..end));
     }
 
     pub fn bytes(&self) -> u64 {
@@ -204,7 +208,8 @@ fn ranges(repo: &Repo, file: &RemoteFile) -> Ranges {
     for number in 0..MOST_LINES {
         text.clear();
         // Without its end a line is torn; what is not text is not ours.
-        if lines.read_line(&mut text).is_err() || !text.ends_with('\n') {
+        let line = lines.by_ref().take(LONGEST_LINE).read_line(&mut text);
+        if line.is_err() || !text.ends_with('\n') || done.0.len() >= MOST_RANGES {
             break;
         }
         let text = text.trim_end();

@@ -135,8 +135,14 @@ fn what_is_not_here_says_how_to_get_it() {
         assert!(!home.missing(name).contains("rmlx pull"), "{name}");
     }
     let repo = Cache { root: home.library.hugging_face.clone() }.repo("org/Name").unwrap();
-    repo.write_record(&super::super::cache::Record { revision: "main".into(), commit: None, files: Vec::new(), paused: true })
-        .unwrap();
+    repo.write_record(&super::super::cache::Record {
+        revision: "main".into(),
+        commit: None,
+        files: Vec::new(),
+        paused: true,
+        anyway: false,
+    })
+    .unwrap();
     assert!(home.missing("org/Name").contains("not finished; go on with: rmlx pull org/Name\n"));
 }
 

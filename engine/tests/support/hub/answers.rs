@@ -131,7 +131,7 @@ async fn resolve(state: &Arc<State>, repo: &str, revision: &str, seen: &Seen, re
     if seen.method == "HEAD" {
         return builder.header(header::CONTENT_LENGTH, file.size).body(Body::empty()).expect("a response");
     }
-    let what = fault(state, name);
+    let what = fault_of(state, |file| file == name || file.strip_prefix(repo).is_some_and(|f| f.strip_prefix('/') == Some(name)));
     send(state, file, seen, what, builder).await
 }
 
@@ -208,6 +208,19 @@ struct Sending {
 }
 
 impl Sending {
+    /// How many of the bytes the gate lets through: waits until it is one at least.
+    async fn admitted(&self, wanted: u64) -> u64 {
+        let gate = &self.state.gate;
+        loop {
+            let less = |left: u64| (left != u64::MAX).then(|| left - left.min(wanted));
+            let admitted = gate.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).map_or(wanted, |left| left.min(wanted));
+            if admitted > 0 {
+                return admitted;
+            }
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         if self.at >= self.end {
             return None;
@@ -228,6 +241,7 @@ impl Sending {
                 end = end.min(place);
             }
         }
+        end = self.at + self.admitted(end - self.at).await;
         let mut block = match self.file.contents.read(self.at, (end - self.at) as usize) {
             Ok(block) => block,
             Err(e) => return Some(Err(e)),
@@ -283,8 +297,12 @@ fn search(state: &State, query: &str) -> Value {
 
 /// The first that fits and is not used up.
 fn fault(state: &State, file: &str) -> Option<What> {
+    fault_of(state, |of| of == file)
+}
+
+fn fault_of(state: &State, fits: impl Fn(&str) -> bool) -> Option<What> {
     let mut faults = lock(&state.faults);
-    let fault = faults.iter_mut().find(|f| f.times > 0 && (f.file == file || f.file == "*"))?;
+    let fault = faults.iter_mut().find(|f| f.times > 0 && (f.file == "*" || fits(&f.file)))?;
     fault.times -= 1;
     Some(fault.what.clone())
 }

@@ -41,6 +41,8 @@ pub struct State {
     pub redirect_from: AtomicU64,
     /// Bytes a second of every connection; 0: all there is.
     pub pace: AtomicU64,
+    /// Bytes of files that may still go out, by all connections together; `u64::MAX`: all.
+    pub gate: AtomicU64,
     /// Connections that send a body at this moment, and the most there were.
     pub sending: AtomicUsize,
     pub most_sending: AtomicUsize,
@@ -63,7 +65,7 @@ pub struct Seen {
     pub sent: Arc<AtomicU64>,
 }
 
-/// What goes wrong with requests for a file (or of the listing, `"listing"`; or for anything, `"*"`).
+/// What goes wrong with requests for a file, by its name or by `ORG/NAME/FILE` (or of the listing, `"listing"`; or for anything, `"*"`).
 #[derive(Debug, Clone)]
 pub struct Fault {
     pub file: String,
@@ -105,7 +107,8 @@ impl Hub {
 
     /// At a port of 127.0.0.1; 0: any that is free.
     pub fn start_at(port: u16) -> io::Result<Self> {
-        let state = Arc::new(State { redirect_from: AtomicU64::new(u64::MAX), ..State::default() });
+        let state =
+            Arc::new(State { redirect_from: AtomicU64::new(u64::MAX), gate: AtomicU64::new(u64::MAX), ..State::default() });
         Self::with(state, port)
     }
 
@@ -172,6 +175,15 @@ impl Hub {
 
     pub fn pace(&self, bytes_a_second: u64) {
         self.state.pace.store(bytes_a_second, Ordering::Relaxed);
+    }
+
+    /// After so many bytes of files nothing comes, on any connection, until [`Self::release`].
+    pub fn hold_after(&self, bytes: u64) {
+        self.state.gate.store(bytes, Ordering::Relaxed);
+    }
+
+    pub fn release(&self) {
+        self.state.gate.store(u64::MAX, Ordering::Relaxed);
     }
 
     pub fn redirect_from(&self, bytes: u64) {

@@ -60,6 +60,30 @@ fn only_what_was_saved_is_claimed() {
     assert_eq!((have(&repo, &file), names(&repo)), (0, 0));
 }
 
+/// Anybody may have written it, and it is read again and again while another process fetches.
+#[test]
+fn a_hostile_journal_costs_little() {
+    let root = tempdir().unwrap();
+    let repo = Cache { root: root.path().into() }.repo("a/b").unwrap();
+    let file = RemoteFile { name: "x".into(), bytes: 1 << 40, hash: Hash::parse(&"0".repeat(64)).unwrap() };
+    drop(Partial::open(&repo, &file, 50).unwrap());
+    File::options().write(true).open(repo.partial(&file.hash)).unwrap().set_len(1 << 40).unwrap();
+    let write = |ranges: &mut dyn Iterator<Item = u64>| {
+        let lines: String = ranges.map(|start| line(&(start..start + 1))).collect();
+        fs::write(repo.parts(&file.hash), format!("{HEAD} {}\n{lines}", file.bytes)).unwrap();
+    };
+    // Each range before the one above it, and none touches another.
+    write(&mut (0..500_000).rev().map(|i| 2 * i));
+    let begin = std::time::Instant::now();
+    assert_eq!(have(&repo, &file), MOST_RANGES as u64, "what is claimed after that is fetched again");
+    assert!(begin.elapsed() < std::time::Duration::from_secs(5), "{:?}", begin.elapsed());
+    // The control: as many lines of an honest download.
+    write(&mut (0..500_000));
+    assert_eq!(have(&repo, &file), 500_000);
+    fs::write(repo.parts(&file.hash), format!("{HEAD} {}\n{}", file.bytes, "1".repeat(1 << 20))).unwrap();
+    assert_eq!(have(&repo, &file), 0);
+}
+
 fn names(repo: &Repo) -> usize {
     fs::read_dir(repo.folder.join("blobs")).unwrap().count()
 }
