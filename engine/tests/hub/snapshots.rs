@@ -181,7 +181,8 @@ fn a_small_file_that_lacks_only_its_name_gets_it() {
         let blobs = bench.repo().folder.join("blobs");
         fs::create_dir_all(&blobs).unwrap();
         fs::write(blobs.join(format!("{}.rmlx-partial", readme.etag())), bytes).unwrap();
-        fs::write(blobs.join(format!("{}.rmlx-parts", readme.etag())), format!("rmlx-parts 1 {0}\n0 {0}\n", readme.size)).unwrap();
+        fs::write(blobs.join(format!("{}.rmlx-parts", readme.etag())), format!("rmlx-parts 1 {0}\n0 {0}\n", readme.size))
+            .unwrap();
         done(&bench.models(), REPO);
         bench.assert_whole(&repository(10));
         let sent = bench.hub.sent().get("README.md").copied();
