@@ -5,7 +5,6 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
 
 use common::{Ended, Rmlx, end};
 
@@ -60,14 +59,13 @@ fn a_token_outlives_its_process_and_is_forgotten() {
     }
 }
 
+/// [`end`] waits for no more than a minute.
 #[test]
 fn a_keyring_that_nobody_opens_is_none() {
     let rmlx = Rmlx::new();
-    let began = Instant::now();
     let ended = on_a_bus(&rmlx, "lock", "echo hf_of_the_test | $RMLX token set || echo code $?");
     assert!(ended.stdout.ends_with("code 1\n") && ended.stdout.contains("not in a secure store"), "{ended:#?}");
     assert!(!format!("{ended:?}").contains("hf_of_the_test"));
-    assert!(began.elapsed() < Duration::from_secs(50), "{:?}", began.elapsed());
 }
 
 #[test]
