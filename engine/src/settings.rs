@@ -29,8 +29,12 @@ pub fn path(home: &Path) -> PathBuf {
 /// [`Error::BadFile`] names the file, and the key that is unknown or has a wrong value.
 pub fn read(home: &Path) -> Result<Settings> {
     let path = path(home);
-    if !path.try_exists().map_err(|e| Error::io(&path, e))? {
-        return Ok(Settings::default());
+    match path.try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Ok(Settings::default()),
+        // Something else is in the folder's place: there is no file.
+        Err(e) if e.kind() == ErrorKind::NotADirectory => return Ok(Settings::default()),
+        Err(e) => return Err(Error::io(&path, e)),
     }
     let mut text = String::new();
     let file = contained::open_regular(&path)?;
