@@ -2,13 +2,14 @@
 #![cfg(target_os = "linux")]
 
 use std::io::Write;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rmlx_engine::api::PullPhase;
 use rmlx_engine::hub::fetch::Tuning;
 
 use crate::bench::{Bench, REPO, done, failed, find, repository, tuning};
-use crate::killed::{Child, can_mount, fetch_in_child};
+use crate::killed::{Child, namespace};
 
 static FREE: AtomicU64 = AtomicU64::new(0);
 
@@ -56,4 +57,20 @@ fn a_disk_that_fills_up_is_a_clean_stop_that_goes_on() {
         repository(10).files.iter().filter(|f| !f.name.contains('/') && !f.name.ends_with(".bin")).map(|f| f.size).sum();
     assert!(sent < total + (400 << 10), "what was here stayed: {sent} of {total}");
     assert!(find(&bench.models(), REPO).is_none_or(|p| p.phase != PullPhase::Done));
+}
+
+/// Whether this machine lets a child have a small disk: containers may not.
+fn can_mount() -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let mut probe = Command::new("unshare");
+    probe.args([namespace(), "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(folder.path());
+    probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+}
+
+/// What it printed.
+fn fetch_in_child(child: &Child) -> String {
+    let output = child.command().stderr(Stdio::inherit()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "a child that may mount and fetch: {told}");
+    told
 }

@@ -51,25 +51,9 @@ impl Child {
 }
 
 /// Who is not root may mount in a namespace of its own.
-fn namespace() -> &'static str {
+pub fn namespace() -> &'static str {
     let root = std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
     if root { "-m" } else { "-Urm" }
-}
-
-/// Whether this machine lets a child have a small disk: containers may not.
-pub fn can_mount() -> bool {
-    let folder = tempfile::tempdir().unwrap();
-    let mut probe = Command::new("unshare");
-    probe.args([namespace(), "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(folder.path());
-    probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
-}
-
-/// What it printed.
-pub fn fetch_in_child(child: &Child) -> String {
-    let output = child.command().stderr(Stdio::inherit()).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "a child that may mount and fetch: {told}");
-    told
 }
 
 /// Not a test unless it is told what to fetch: then it is the process that does it.

@@ -141,6 +141,7 @@ fn proof_as_quick_as_the_python_client() {
     bench.hub.add(Repository::from_folder(LARGE, &folder.path().join("serve/acme/large")).unwrap());
     bench.hub.pace(20_000_000);
     let models = plain(&bench);
+    let before = anonymous();
     models.pull(LARGE, PullOptions::default()).unwrap();
     until("half is here", || find(&models, LARGE).unwrap().done > 512 << 20);
     let begin = Instant::now();
@@ -148,6 +149,9 @@ fn proof_as_quick_as_the_python_client() {
     let cancel = begin.elapsed();
     println!("cancel at half of 1 GB: {} ms", cancel.as_millis());
     assert!(cancel < Duration::from_secs(2));
+    // The hub's own buffers are in this process as well.
+    until("the memory is back", || anonymous() < before + (32 << 20));
+    println!("memory after the cancel: {} KB more than before", anonymous().saturating_sub(before) >> 10);
     assert!(best(&ours) >= best(&theirs), "{ours:?} {theirs:?}");
     assert!(memory.0 < 200 << 10, "{} KB", memory.0);
 }
@@ -320,6 +324,13 @@ fn snapshot_download(python: &Path, endpoint: &str, cache: &Path, repo: &str, to
         command.env("HF_TOKEN", token);
     }
     command
+}
+
+/// Memory of this process that is no file's, in bytes.
+fn anonymous() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let kb = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    kb.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
 }
 
 /// Seconds, and the most memory in KB.
