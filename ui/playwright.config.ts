@@ -9,6 +9,8 @@ export default defineConfig({
   testDir: "tests",
   testMatch: "*.pw.ts",
   workers: 1,
+  // Real time on a machine that others may use: one more try, which the list shows as flaky.
+  retries: 1,
   reporter: "list",
   timeout: 60_000,
   expect: { timeout: 10_000 },

@@ -519,6 +519,7 @@ for (const theme of ["light", "dark"] as const) {
       await dialog(page).getByText(text).first().waitFor();
       await fine(`the plan of ${repo}`);
       await page.keyboard.press("Escape");
+      await expect(dialog(page)).toBeHidden();
     }
     await hub(page, (h) => { h.delay = 20_000; });
     await plan(page, "example/Atlas-4B-4bit");
